@@ -199,7 +199,8 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	while (n_warmup < study->run->n_steps && study->run->steps[n_warmup].excluded)
 		n_warmup++;
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)
-		r = predictions_find(study, n_warmup, analysis->profile, &analysis->predictions, &why);
+		r = predictions_find(study, analysis, n_warmup, analysis->profile, &analysis->predictions,
+				     &why);
 	if (why)
 		snprintf(analysis->no_predictions, sizeof(analysis->no_predictions), "%s", why);
 	return r;

@@ -109,7 +109,7 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 	/* With any loader, the trainer waits for the whole first batch, but only once in a job's life. */
 	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
 		n_warmup = 1;
-	*forecast = (struct forecast){.job = service->job};
+	*forecast = (struct forecast){.job = service->job, .cores_limit = INFINITY, .own_limit = INFINITY};
 	n = steps_to_replay(&service->job, n_warmup);
 	if (n <= n_warmup)
 		return -EINVAL;
@@ -174,8 +174,8 @@ int forecast_rate(struct forecast *forecast, const struct model_scenario *scenar
 	return r < 0 ? r : resample(forecast->n, draw_rate, forecast, ret_per_s);
 }
 
-int forecast_quick(struct forecast *forecast, const struct model_scenario *scenario,
-		   struct forecast_point *ret_point)
+static int means(struct forecast *forecast, const struct model_scenario *scenario,
+		 struct forecast_point *ret_point)
 {
 	struct forecast_point point = {.fetch_ratio = NAN, .prep_ratio = NAN};
 	struct model_outcome outcome;
@@ -193,6 +193,87 @@ int forecast_quick(struct forecast *forecast, const struct model_scenario *scena
 	point.device_ratio = 1 - point.wait_ratio;
 	*ret_point = point;
 	return 0;
+}
+
+/* Returns the CPU time that the scenario takes on cores without neighbours. */
+static double work_ns(const struct model_job *job, const struct model_scenario *scenario)
+{
+	double ns = 0;
+
+	for (size_t k = 0; k < job->n_steps; k++) {
+		const struct model_batch *batch = &job->batches[k];
+
+		for (size_t i = batch->first_segment; i < batch->first_segment + batch->n_segments; i++)
+			ns += (job->segments[i].compute_ns * fmax(1, job->segments[i].width) *
+				   scenario->prep_cost +
+			       job->segments[i].fetch_cpu_ns) *
+			      scenario->sample_size;
+		ns += job->steps[k].cpu_ns * fmax(1, job->gang) / scenario->device_speed;
+	}
+	return ns;
+}
+
+/* Returns the largest speed-up that the cores allow; INFINITY without more workers, to which the replay gives
+ * cores that others may have. */
+static int most_by_cores(struct forecast *forecast, const struct model_scenario *scenario, double *ret_most)
+{
+	const struct model_job *job = &forecast->job;
+	struct model_scenario recorded = model_scenario_recorded(), fewer = *scenario;
+	struct forecast_point point;
+	double most = isnan(scenario->cores) ? forecast->cores_limit
+					     : forecast->own_limit * scenario->cores / fmax(1, job->cores),
+	       work = work_ns(job, scenario);
+	int r;
+
+	*ret_most = INFINITY;
+	if (isinf(most) || scenario->n_workers == UINT32_MAX ||
+	    scenario->n_workers <= job->loader.n_workers || !(work > 0))
+		return 0;
+	fewer.n_workers = UINT32_MAX;
+	r = means(forecast, &fewer, &point);
+	if (r == 0)
+		*ret_most = fmax(point.speedup.value, most * work_ns(job, &recorded) / work);
+	return r;
+}
+
+/* A value that the cores limit is as uncertain as the model's own: its low end shrinks by the same factor. */
+static struct estimate limited(const struct estimate *speedup, double most)
+{
+	if (!(speedup->value > most))
+		return (struct estimate){speedup->value, speedup->low, fmin(speedup->high, most)};
+	return (struct estimate){most, speedup->low * most / speedup->value, most};
+}
+
+int forecast_quick(struct forecast *forecast, const struct model_scenario *scenario,
+		   struct forecast_point *ret_point)
+{
+	double most;
+	int r = most_by_cores(forecast, scenario, &most);
+
+	if (r == 0)
+		r = means(forecast, scenario, ret_point);
+	if (r < 0)
+		return r;
+	ret_point->limited = ret_point->speedup.value > most;
+	if (ret_point->limited)
+		ret_point->speedup.value = most;
+	return 0;
+}
+
+/* The time that the replay did not see is spent waiting for batches, for which there are no cores. */
+static void point_limit(struct forecast_point *point, double most)
+{
+	double slower = point->speedup.value / most;
+
+	point->speedup = limited(&point->speedup, most);
+	point->limited = slower > 1;
+	if (!point->limited)
+		return;
+	point->step_ns *= slower;
+	point->fetch_ratio /= slower;
+	point->device_ratio /= slower;
+	point->wait_ratio = 1 - point->device_ratio;
+	point->prep_ratio = point->wait_ratio - point->fetch_ratio;
 }
 
 /* Splits the wait: the same scenario with free reading shows the part of the wait that is for reading. */
@@ -224,10 +305,10 @@ static int widen_by_sharing(struct forecast *forecast, const struct model_scenar
 	int r;
 
 	other.sharing_ratio = MODEL_SHARING_HIGH;
-	r = forecast_quick(forecast, &other, &slow);
+	r = means(forecast, &other, &slow);
 	other.sharing_ratio = 0;
 	if (r == 0)
-		r = forecast_quick(forecast, &other, &fast);
+		r = means(forecast, &other, &fast);
 	if (r < 0)
 		return r;
 	speedup->low *= slow.speedup.value / speedup->value;
@@ -239,8 +320,11 @@ int forecast_run(struct forecast *forecast, const struct model_scenario *scenari
 		 struct forecast_point *ret_point)
 {
 	struct forecast_point point;
-	int r = forecast_quick(forecast, scenario, &point);
+	double most;
+	int r = most_by_cores(forecast, scenario, &most);
 
+	if (r == 0)
+		r = means(forecast, scenario, &point);
 	if (r == 0)
 		r = split_point(forecast, scenario, &point);
 	if (r == 0)
@@ -252,6 +336,7 @@ int forecast_run(struct forecast *forecast, const struct model_scenario *scenari
 	/* The interval covers chance only, so this adds the model's own error. */
 	point.speedup.low *= 1 - forecast->error_ratio;
 	point.speedup.high *= 1 + forecast->error_ratio;
+	point_limit(&point, most);
 	*ret_point = point;
 	return 0;
 }

@@ -20,6 +20,9 @@ struct forecast {
 	double recorded_ns; /* recorded time of the steady steps, without compiling */
 	double replayed_ns; /* replayed time of the steady steps */
 	double error_ratio; /* difference of the two: a prediction may be off by as much */
+	/* As summary_cores_limit() and summary_own_limit(); forecast_init() sets INFINITY. The replay knows
+	 * nothing of threads that compute without a part in loading, nor of neighbours that have cores. */
+	double cores_limit, own_limit;
 };
 
 /* A scenario's steady steps, divided into shares. */
@@ -27,6 +30,7 @@ struct forecast_point {
 	struct estimate speedup;
 	double step_ns; /* mean */
 	double fetch_ratio, prep_ratio, device_ratio, wait_ratio;
+	bool limited; /* the cores do not suffice for what the replay found */
 };
 
 /* service: borrowed; its why_not must be NULL. steps: the job's recorded steps. n_warmup: steps to leave out;
@@ -40,7 +44,8 @@ void forecast_free(struct forecast *forecast);
 int forecast_run(struct forecast *forecast, const struct model_scenario *scenario,
 		 struct forecast_point *ret_point);
 
-/* Computes only the means: no interval, no split of the wait. */
+/* Computes only the means (those of step_ns and the ratios without a limit of cores): no interval, no split
+ * of the wait. */
 int forecast_quick(struct forecast *forecast, const struct model_scenario *scenario,
 		   struct forecast_point *ret_point);
 

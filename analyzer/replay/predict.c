@@ -11,6 +11,7 @@
 #include "lib/clock.h"
 #include "native.h"
 #include "split.h"
+#include "summary.h"
 
 #define CURVE_POINTS_MAX 12
 
@@ -242,6 +243,22 @@ static void more_than_here(struct estimate *estimate, double here)
 		*estimate = (struct estimate){NAN, NAN, NAN};
 }
 
+/* Drops a number of workers for which the cores do not suffice. */
+static int workers_within_cores(struct forecast *forecast, struct estimate *workers)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+	struct forecast_point point;
+	int r;
+
+	if (isnan(workers->value))
+		return 0;
+	scenario.n_workers = (uint32_t)workers->value;
+	r = forecast_quick(forecast, &scenario, &point);
+	if (r == 0 && point.limited)
+		*workers = (struct estimate){NAN, NAN, NAN};
+	return r;
+}
+
 /* Returns true if any epoch in the steady steps waits for workers that it started. */
 static bool starts_anew(const struct forecast *forecast)
 {
@@ -294,6 +311,8 @@ static int predict_needed(struct forecast *forecast, struct predictions *predict
 			   &predictions->storage_factor_needed);
 	if (r == 0)
 		r = needed(forecast, WHAT_IF_WORKERS, counts, n, &predictions->workers_needed);
+	if (r == 0)
+		r = workers_within_cores(forecast, &predictions->workers_needed);
 	if (r == 0) {
 		more_than_here(&predictions->cache_ratio_needed, model_cached_ratio(&forecast->job));
 		more_than_here(&predictions->storage_factor_needed, 1);
@@ -687,8 +706,9 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 	return r;
 }
 
-int predictions_find(const struct study *study, size_t n_warmup, const struct profile *profile,
-		     struct predictions **ret_predictions, const char **ret_why)
+int predictions_find(const struct study *study, const struct analysis *analysis, size_t n_warmup,
+		     const struct profile *profile, struct predictions **ret_predictions,
+		     const char **ret_why)
 {
 	const char *why = study->service->why_not;
 	struct predictions *predictions;
@@ -710,6 +730,8 @@ int predictions_find(const struct study *study, size_t n_warmup, const struct pr
 	predictions->native.part = native_part(profile);
 	r = forecast_init(&forecast, study->service, study->run->steps, n_warmup);
 	if (r == 0) {
+		forecast.cores_limit = summary_cores_limit(analysis);
+		forecast.own_limit = summary_own_limit(analysis);
 		if (forecast.error_ratio > SPLIT_TOLERANCE)
 			why = "the replay does not reproduce the recording";
 		else

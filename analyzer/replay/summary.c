@@ -2,6 +2,7 @@
 #include "summary.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,9 +166,36 @@ void summary_workers(const struct timeline *timeline, const struct roles *roles,
 		    timeline_account(thread, analysis->window.begin_ns, analysis->window.end_ns);
 
 		analysis->job.busy_ns += account.cpu_ns + account.queue_ns;
+		analysis->job.cpu_ns += account.cpu_ns;
 		analysis->window.read_bytes +=
 		    bytes_read(thread, analysis->window.begin_ns, analysis->window.end_ns);
 	}
+}
+
+double summary_busy_cores(const struct analysis *analysis)
+{
+	double wall = (double)analysis->window.observed_ns, busy = (double)analysis->job.busy_ns;
+
+	if (!analysis->job.busy_ns) /* when sampled, this counts one trainer and its workers */
+		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
+		       (double)analysis->share_ns[SHARE_DEVICE] +
+		       (double)analysis->share_ns[SHARE_CPU_STARVED];
+	return wall > 0 ? busy / wall : 0;
+}
+
+double summary_cores_limit(const struct analysis *analysis)
+{
+	double busy = summary_busy_cores(analysis);
+
+	return analysis->job.n_cpus && busy > 0 ? fmax(1, analysis->job.n_cpus / busy) : INFINITY;
+}
+
+double summary_own_limit(const struct analysis *analysis)
+{
+	return analysis->job.n_cpus && analysis->job.cpu_ns
+		   ? analysis->job.n_cpus * (double)analysis->window.observed_ns /
+			 (double)analysis->job.cpu_ns
+		   : INFINITY;
 }
 
 static int item_compare(const void *left, const void *right)

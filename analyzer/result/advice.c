@@ -8,6 +8,7 @@
 #include "advice_plan.h"
 #include "analyzer/analysis.h"
 #include "analyzer/replay/native.h"
+#include "analyzer/replay/summary.h"
 #include "lib/clock.h"
 #include "lib/container.h"
 
@@ -107,15 +108,6 @@ static const char *advice_pack(const struct analysis *analysis, char *buffer, si
 
 #define NEARLY 0.98 /* fraction of the best speed-up that counts as equally good */
 
-/* A value that the cores limit is as uncertain as the model's own value: so its low end is reduced by the
- * same factor. */
-static struct estimate limited(const struct estimate *gain, double most)
-{
-	if (!(gain->value > most))
-		return (struct estimate){gain->value, gain->low, fmin(gain->high, most)};
-	return (struct estimate){most, gain->low * most / gain->value, most};
-}
-
 /* Returns the point with the fewest workers within 2 % of the best speed-up by workers. NULL: not known,
  * or no better than the present number. */
 static const struct what_if_point *best_workers(const struct analysis *analysis)
@@ -149,18 +141,16 @@ static const char *by_loader(const struct analysis *analysis)
 static void use_workers(struct advice_plan *plan, const struct what_if_point *point)
 {
 	double here = plan->analysis->predictions->curves[WHAT_IF_WORKERS].here;
-	/* Beyond the number of cores, more workers do not help. */
-	double most = point->x > here ? advice_cores_limit(plan->analysis) : INFINITY;
-	struct estimate gain = limited(&point->speedup, most);
+	const struct estimate *gain = &point->speedup;
 
-	if (!is_notable(&gain))
+	if (!is_notable(gain))
 		return;
 	if (plan->analysis->job.loader == LOADER_INLINE)
-		advice_add(plan, gain.high, CONFIDENCE_MEDIUM, &gain,
+		advice_add(plan, gain->high, CONFIDENCE_MEDIUM, gain,
 			   "Load in the background%s num_workers=%.0f, which overlaps loading with the step",
 			   by_loader(plan->analysis), point->x);
 	else
-		advice_add(plan, gain.high, CONFIDENCE_MEDIUM, &gain, "Use %.0f worker%s instead of %.0f",
+		advice_add(plan, gain->high, CONFIDENCE_MEDIUM, gain, "Use %.0f worker%s instead of %.0f",
 			   point->x, point->x == 1 ? "" : "s", here);
 }
 
@@ -187,7 +177,7 @@ static void load_in_background(struct advice_plan *plan)
 	const struct analysis *analysis = plan->analysis;
 	double wait = analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
 		      analysis_steady_ratio(analysis, SHARE_PREP_STALL);
-	double limit = fmin(advice_gain_of(advice_wait(analysis)), advice_cores_limit(analysis));
+	double limit = fmin(advice_gain_of(advice_wait(analysis)), summary_cores_limit(analysis));
 
 	if (wait < ADVICE_NOTABLE || analysis->predictions || !(limit > 1 + ADVICE_NOTABLE))
 		return;
@@ -292,7 +282,7 @@ static void add_workers(struct advice_plan *plan, double idle)
 	if (analysis->job.loader != LOADER_WORKERS || analysis->verdict == ANALYSIS_FETCH_BOUND || !n ||
 	    analysis->predictions || idle < 0.5)
 		return;
-	advice_add(plan, fmin(advice_gain_of(share), advice_cores_limit(analysis)), CONFIDENCE_MEDIUM, NULL,
+	advice_add(plan, fmin(advice_gain_of(share), summary_cores_limit(analysis)), CONFIDENCE_MEDIUM, NULL,
 		   "Use %u workers instead of %u: %.1f of %u cores were idle", more, n, idle,
 		   analysis->job.n_cpus);
 }

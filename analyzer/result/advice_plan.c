@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "analyzer/replay/summary.h"
+
 #define NARROW 0.15 /* maximum ratio of interval to value of a prediction that is sure */
 #define NEARLY 0.98 /* a gain below 1 / NEARLY counts as none */
 
@@ -120,29 +122,11 @@ double advice_gain_of(double share)
 	return share < 0.99 ? 1 / (1 - share) : 100;
 }
 
-static double busy_cores(const struct analysis *analysis)
-{
-	double wall = (double)analysis->window.observed_ns, busy = (double)analysis->job.busy_ns;
-
-	if (!analysis->job.busy_ns) /* when sampled, this counts one trainer and its workers */
-		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
-		       (double)analysis->share_ns[SHARE_DEVICE] +
-		       (double)analysis->share_ns[SHARE_CPU_STARVED];
-	return wall > 0 ? busy / wall : 0;
-}
-
 double advice_idle_cores(const struct analysis *analysis)
 {
-	double busy = busy_cores(analysis);
+	double busy = summary_busy_cores(analysis);
 
 	return analysis->window.observed_ns && busy < analysis->job.n_cpus ? analysis->job.n_cpus - busy : 0;
-}
-
-double advice_cores_limit(const struct analysis *analysis)
-{
-	double busy = busy_cores(analysis);
-
-	return analysis->job.n_cpus && busy > 0 ? fmax(1, analysis->job.n_cpus / busy) : INFINITY;
 }
 
 double advice_gil_ratio(const struct analysis *analysis)

@@ -48,10 +48,6 @@ double advice_gain_of(double share);
  * waited for one that a neighbour had. */
 double advice_idle_cores(const struct analysis *analysis);
 
-/* Returns the largest speed-up with all cores busy all the time and the same work; at least 1. INFINITY: not
- * known. */
-double advice_cores_limit(const struct analysis *analysis);
-
 /* Returns the part of the observed time that went to waits for the interpreter lock of the trainer's process:
  * the trainer's own waits, or those of a thread that it waited for. */
 double advice_gil_ratio(const struct analysis *analysis);

@@ -119,6 +119,7 @@ struct analysis_job {
 	bool blind;
 	/* Time in which threads of all its processes and ranks had a core or waited for one; 0: not known. */
 	uint64_t busy_ns;
+	uint64_t cpu_ns; /* part of busy_ns in which they had a core */
 };
 
 /* The recording and its gaps. */

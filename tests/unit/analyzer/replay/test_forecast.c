@@ -100,6 +100,52 @@ static void test_a_short_job_keeps_its_first_step(void **state)
 	forecast_free(&forecast);
 }
 
+static void answer(double cores_limit, double own_limit, const struct model_scenario *scenario,
+		   struct forecast_point *ret_point)
+{
+	struct forecast_point quick;
+	struct forecast forecast;
+
+	assert_int_equal(forecast_init(&forecast, &plant_new(STEPS)->service, plant_new(STEPS)->steps, 0), 0);
+	forecast.cores_limit = cores_limit;
+	forecast.own_limit = own_limit;
+	assert_int_equal(forecast_run(&forecast, scenario, ret_point), 0);
+	assert_int_equal(forecast_quick(&forecast, scenario, &quick), 0);
+	assert_float_equal(quick.speedup.value, ret_point->speedup.value, 1e-9);
+	assert_float_equal(ret_point->fetch_ratio + ret_point->prep_ratio + ret_point->device_ratio, 1, 1e-9);
+	assert_true(ret_point->speedup.low <= ret_point->speedup.value &&
+		    ret_point->speedup.value <= ret_point->speedup.high);
+	forecast_free(&forecast);
+}
+
+/* Neighbours, and other threads of the job, have cores that the replay gives to workers. */
+static void test_workers_have_no_more_than_the_cores(void **state)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+	struct forecast_point point;
+
+	scenario.n_workers = 4;
+	answer(INFINITY, INFINITY, &scenario, &point);
+	assert_true(point.speedup.value > 2 && !point.limited);
+	answer(1.2, 1.5, &scenario, &point);
+	assert_float_equal(point.speedup.value, 1.2, 1e-9);
+	assert_true(point.limited && point.prep_ratio > 0.4);
+	scenario.cores = 9; /* of its own: 9 / 8 of those it had */
+	answer(1, 1.2, &scenario, &point);
+	assert_float_equal(point.speedup.value, 1.35, 1e-9);
+	/* Half of the work is to compute batches. */
+	scenario = model_scenario_recorded();
+	scenario.n_workers = 4;
+	scenario.prep_cost = 0;
+	answer(1, 1, &scenario, &point);
+	assert_float_equal(point.speedup.value, 2, 1e-9);
+	/* Without more workers the replay has seen the waits for cores itself. */
+	scenario = model_scenario_recorded();
+	scenario.device_speed = 2;
+	answer(1, 1, &scenario, &point);
+	assert_true(point.speedup.value > 1.2 && !point.limited);
+}
+
 /* The replay leaves out the time in which steps compiled, since later steps will not compile again. */
 static void test_compiling_is_left_out(void **state)
 {
@@ -159,7 +205,8 @@ static void test_a_server_s_rate_is_taken_where_it_explains_the_steps(void **sta
 	forecast_free(&forecast);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_the_warm_up_is_left_out_of_forecasts), cmocka_unit_test(test_no_steady_step),
+UNIT_TESTS(cmocka_unit_test(test_workers_have_no_more_than_the_cores),
+	   cmocka_unit_test(test_the_warm_up_is_left_out_of_forecasts), cmocka_unit_test(test_no_steady_step),
 	   cmocka_unit_test(test_a_short_job_keeps_its_first_step),
 	   cmocka_unit_test(test_compiling_is_left_out),
 	   cmocka_unit_test(test_first_workers_may_slow_each_other_down),

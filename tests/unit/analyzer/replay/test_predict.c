@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct script s; /* too large for the stack */
 
@@ -279,6 +280,37 @@ static void test_a_grid_has_the_answers_of_its_cells(void **state)
 		}
 	assert_true(cells[1].steps_per_s > 1.5 * cells[2].steps_per_s); /* in memory, and from storage */
 	assert_true(cells[5].n_workers == 4);
+}
+
+#define OTHER_PROCESS 900
+
+/* Another process of the job has one of two cores, which the replay would give to workers. */
+static void test_what_if_promises_no_more_than_the_advice(void **state)
+{
+	const struct loader here = {.n_workers = 1, .n_steps = STEPS, .compute = 1500, .device = 600};
+	struct what_if_question question = nothing;
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
+	double speedup[2];
+
+	question.n_workers = 4;
+	for (int busy = 0; busy < 2; busy++) {
+		uint64_t ticks = loader_run(&here);
+
+		if (busy) {
+			script_fork(&s, TRAINER, OTHER_PROCESS, 0);
+			script_exit(&s, OTHER_PROCESS, ticks + 1500);
+		}
+		_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
+
+		if (!analysis->predictions)
+			fail_msg("%d: %s", busy, analysis->no_predictions);
+		speedup[busy] = analysis->predictions->answer->speedup.value;
+		for (size_t i = 0; i < analysis->n_actions; i++)
+			if (strstr(analysis->actions[i].text, "instead of 1"))
+				assert_true(analysis->actions[i].gain.value <= speedup[busy] + 1e-9);
+	}
+	assert_true(speedup[0] > 1.3);
+	assert_true(speedup[1] < 1.1);
 }
 
 /* Compares with the changed job itself. */
@@ -565,6 +597,7 @@ static void test_threads_that_help_the_trainer(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),
 	   cmocka_unit_test(test_threads_that_help_the_trainer),
+	   cmocka_unit_test(test_what_if_promises_no_more_than_the_advice),
 	   cmocka_unit_test(test_a_served_job_says_why_not),
 	   cmocka_unit_test(test_epochs_of_persistent_workers),
 	   cmocka_unit_test(test_a_grid_has_the_answers_of_its_cells),

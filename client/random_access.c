@@ -216,6 +216,8 @@ int diesel_dataset_read_packed(struct diesel_dataset *dataset, const uint64_t *s
 		r = find_offsets(dataset, samples, n, offsets, &err);
 	if (r == 0 && offsets && offsets[n] > size)
 		r = -ENOBUFS;
+	else if (offsets && !buffer)
+		n = 0; /* nothing to read: a forked child may not use the connection for it */
 	for (uint32_t i = 0, n_now; i < n && r == 0; i += n_now) {
 		n_now = n - i < N_AT_ONCE ? n - i : N_AT_ONCE;
 		r = look_up_some(dataset, samples + i, n_now, found, &err);

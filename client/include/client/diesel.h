@@ -169,7 +169,8 @@ int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *sam
 /*
  * Reads these samples as diesel_dataset_read_many() does, one after another into one buffer. offsets[n + 1]
  * receives where each sample begins, and where the last one ends, in bytes; NULL: not needed. -ENOBUFS: the
- * buffer of `size` bytes is too small; offsets are set, and offsets[n] is the size that is needed.
+ * buffer of `size` bytes is too small; offsets are set, and offsets[n] is the size that is needed. buffer
+ * NULL: only sets offsets, which a forked child may do, too.
  */
 int diesel_dataset_read_packed(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
 			       void *buffer, size_t size, uint64_t *offsets, char *error, size_t error_size);

@@ -124,6 +124,8 @@ class FromTheCache(ByNumber):
         dataset = diesel_loader.Dataset(self.path)
         self.assertEqual((dataset.read_many([]), dataset.__getitems__([])), ([], []))
         dataset.read_packed([])
+        empty = numpy.array([i for i in range(N) if dataset.sample_bytes(i) == 0], dtype=numpy.uint64)
+        self.assertEqual(set(dataset._measure(empty.ctypes.data, len(empty))), {0})   # a forked child may use the parent's handle for it
         self.assertEqual(diesel_loader.status()["sessions"], [])
 
     def test_threads_and_forked_processes(self):

@@ -58,6 +58,12 @@ class Device(Case):
             stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
             stack.enter_context(mock.patch("diesel_loader.checkpoint.snapshot.is_here", lambda _: False))
             stack.enter_context(mock.patch("diesel_loader.checkpoint.cuda.is_cuda", lambda _: True))
+            scaler = torch.cuda.amp.GradScaler.__new__(torch.cuda.amp.GradScaler)
+            for owner in {torch.cuda.amp.GradScaler, getattr(torch.amp, "GradScaler", torch.cuda.amp.GradScaler)}:
+                stack.enter_context(mock.patch.object(owner, "step", lambda *_: None))   # skips the step
+            graph = type("CUDAGraph", (), {"replay": lambda _: None})
+            stack.enter_context(mock.patch.object(torch.cuda, "CUDAGraph", graph, create=True))
+            graph = graph()
             model = mock.MagicMock(state_dict=lambda: {"weight": weight.data}, load_state_dict=None)
             checkpointer = stack.enter_context(Checkpointer(self.folder, every=1000, model=model, optimizer=optimizer))
             done[0] = False
@@ -69,6 +75,16 @@ class Device(Case):
             done[0] = True
             checkpointer.wait()
             self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.ones(1 << 20)))
+            for update in (lambda: scaler.step(optimizer), graph.replay):   # neither calls the optimizer's hook
+                done[0] = False
+                checkpointer.save()
+                waited = stream.wait_event.call_count
+                update()
+                self.assertEqual(stream.wait_event.call_count, waited + 1)
+                checkpointer.step()
+                done[0] = True
+                checkpointer.wait()
+            self.assertEqual((self.lines, checkpointer.figures()["failed"]), ([], 0))
             done[0] = False
             checkpointer.save()
             weight.data.zero_()   # no optimizer of torch
@@ -80,7 +96,7 @@ class Device(Case):
             done[0] = True
             checkpointer.wait()
             self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.zeros(1 << 20)))
-            self.assertEqual(len(self.names()), 2)
+            self.assertEqual(len(self.names()), 3)
 
 
 class Equal:
@@ -178,8 +194,12 @@ class Written(Equal, Case):
         state = {"a": torch.ones(3)}
         with Checkpointer(self.folder, state=lambda: state) as checkpointer:
             checkpointer.save()
+            checkpointer.wait()
             state["a"] = torch.arange(3 << 20)
-            checkpointer.save()
+            maps = pathlib.Path(f"/proc/{saver_of(os.getpid())}/maps")
+            self.assertIn("diesel-checkpoint", maps.read_text())
+            with mock.patch("diesel_loader.checkpoint.memory._check_free", lambda _: self.assertNotIn("diesel-checkpoint", maps.read_text())):
+                checkpointer.save()
             state["a"] = torch.ones(2)
             checkpointer.save()
         self.assertEqual([len(read(os.path.join(self.folder, name))["a"]) for name in self.names()], [3, 3 << 20, 2])

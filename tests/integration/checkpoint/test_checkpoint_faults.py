@@ -3,22 +3,26 @@
 
 Option: --kills N (default 40): how often the trainer is killed."""
 import contextlib
+import errno
+import json
 import os
 import pathlib
 import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 import unittest
+from unittest import mock
 
 from checkpoint_support import Case, read, saver_of, support
 
 import torch
 
-from diesel_loader.checkpoint import Checkpointer, newest
+from diesel_loader.checkpoint import Checkpointer, newest, persist, persister
 
 N_KILLS = 40
 STEP_S = 0.002
@@ -167,6 +171,31 @@ class Failing(Case):
         self.works_again(checkpointer)
         self.assertEqual(checkpointer.figures()["failed"], 2)
 
+    def test_a_process_that_writes_and_is_stopped_holds_nobody_up(self):
+        for name, value in (("SILENT_S", 0.5), ("PATIENCE_S", 0.05)):
+            self.enterContext(mock.patch.object(persister, name, value))
+        checkpointer = self.checkpointer(every=1)
+        self.save(checkpointer)
+        saver = saver_of(os.getpid())
+        os.kill(saver, signal.SIGSTOP)
+        checkpointer.step()
+        checkpointer.wait()
+        self.said(rf"step 1 is not written yet: .*pid {saver}\) has got no further.*Training goes on.*kill -KILL {saver}$")
+        checkpointer.step()
+        checkpointer.save()
+        self.said("step 2 is not written: the one before is still not written")
+        os.kill(saver, signal.SIGCONT)
+        support.wait_for(lambda: self.names()[-1].endswith("-step-1"), "the checkpoint")
+        self.works_again(checkpointer)
+        saver = saver_of(os.getpid())
+        os.kill(saver, signal.SIGSTOP)
+        checkpointer.step()
+        checkpointer.close()
+        self.assertEqual(len(self.lines), 2)
+        self.assertRegex(self.lines.pop(), rf"pid {saver}\) has got no further for .* and is left alone")
+        os.kill(saver, signal.SIGCONT)
+        support.wait_for(lambda: newest(self.folder).endswith("-step-3"), "the last checkpoint")
+
     def test_a_file_that_may_not_grow(self):
         checkpointer = self.checkpointer()
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -200,6 +229,20 @@ class Failing(Case):
         self.said(f"{self.folder}: No such file or directory. Training goes on")
         os.rename(self.folder + ".away", self.folder)
         self.works_again(checkpointer)
+
+    def test_a_folder_without_locks_is_named(self):
+        ours, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        os.mkdir(self.folder)
+        with ours, other, mock.patch("fcntl.flock", side_effect=OSError(errno.ENOLCK, "No locks available")):
+            process = persist.Process(other, os.getppid())
+            self.assertIsNone(process._lock({"folder": self.folder, "trainer": os.getpid(), "wait_s": 1}))
+            os.close(process._lock_fd)
+            self.assertEqual(json.loads(ours.recv(1000)), {"do": "unlocked", "why": "No locks available"})
+        with mock.patch.object(persister.Persister, "replies", side_effect=[[{"do": "unlocked", "why": "no locks"}], [{"do": "lock", "error": None}]]):
+            process = persister.Persister()
+            process.lock(self.folder)
+        process.close()
+        self.said(f"{self.folder}: its file system has no locks .*: give each job a folder of its own")
 
     def test_a_job_that_is_gone_with_its_process_leaves_the_folder_free(self):
         checkpointer = self.checkpointer()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests checkpoints of several ranks, and the storage writer for torch.distributed.checkpoint."""
+import concurrent.futures
 import os
 import pathlib
 import resource
@@ -130,8 +131,38 @@ class Ranks(Case):
                 checkpointer.save()
                 checkpointer.wait()
                 self.assertEqual(self.lines, [])
+            class Failing:
+                load_state_dict = None
+
+                def state_dict(self):
+                    if rank == 1:
+                        raise ValueError("no state")
+                    return {}
+            with Checkpointer(self.folder + "2", failing=Failing()) as checkpointer:
+                with self.assertRaisesRegex(*((ValueError, "no state") if rank == 1 else (RuntimeError, "rank 1 could not make its state"))):
+                    checkpointer.save()
         self.ranks(run)
         self.assertEqual(self.names(), ["000001-step-0", "000004-step-0"])
+
+    def test_the_newest_that_is_whole_on_all_ranks_is_restored(self):
+        def run(rank):
+            model, optimizer = job(rank, N_RANKS)
+            with Checkpointer(self.folder, every=1000, model=model, optimizer=optimizer) as checkpointer:
+                train(model, optimizer, checkpointer, 1)
+                for epoch in range(3):
+                    checkpointer.save(epoch=epoch)
+                checkpointer.wait()
+                dist.barrier()
+                if rank == 0:
+                    for name, file in zip(self.names()[1:], ("manifest.json", "__1_0.distcp")):   # of which rank 1 reads the latter
+                        os.truncate(os.path.join(self.folder, name, file), 10)
+                dist.barrier()
+                assert checkpointer.restore().state["epoch"] == 0
+                if rank == 0:
+                    for line, why in zip(self.lines, ("/000003-step-1 rank .: is damaged .*10 bytes", "/000002.* rank 0: is damaged .*rank 1: is damaged")):
+                        self.assertRegex(line, why)
+                self.assertEqual(len(self.lines), 0 if rank else 2)
+        self.ranks(run)
 
 
 class Writing(Case):
@@ -221,6 +252,20 @@ class Writing(Case):
         writer = Writer(os.path.join(self.folder, "step-1"))
         self.addCleanup(writer.close)
         done = dcp.async_save(self.state, storage_writer=writer, planner=Planner())
+        with self.assertRaises(BaseException):
+            getattr(done, "upload_completion", done).result()
+        started, end = [], threading.Event()
+
+        def submit(executor, *work, **named):
+            future = real(executor, *work, **named)
+            started.append(threading.Thread(target=end.wait, args=(20,)))   # as one of a loader that starts at that moment
+            started[-1].start()
+            return future
+        real = concurrent.futures.ThreadPoolExecutor.submit
+        with unittest.mock.patch.object(concurrent.futures.ThreadPoolExecutor, "submit", submit):
+            done = dcp.async_save(self.state, storage_writer=writer, planner=Planner())
+        self.assertTrue(started[0].is_alive())
+        end.set()
         with self.assertRaises(BaseException):
             getattr(done, "upload_completion", done).result()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import folder as folders
-from . import ranks
+from . import persister, ranks
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
 from .snapshot import Saver
@@ -149,14 +149,18 @@ class Checkpointer:
         does. With several ranks all of them call it."""
         self._check_process()
         self.wait()
-        self._save(values)
+        if ranks.largest(self._saver.is_writing)[0]:
+            self._fail("the one before is still not written", {"about": {STEP: self._n}})
+        else:
+            self._save(values)
         self._last_end = None   # the pause is no step
 
     def wait(self) -> None:
-        """Returns when the last checkpoint is on disk, or has failed."""
+        """Returns when the last checkpoint is on disk, or has failed, or the process that writes has got no further for a minute."""
         self._check_process()
         self._saver.hurry()
-        while self._saver.is_writing:
+        self._poll()
+        while self._saver.is_writing and not self._saver.is_silent:
             self._poll(None)
 
     def close(self) -> None:
@@ -227,6 +231,22 @@ class Checkpointer:
                 raise TypeError(f"the state has {name!r} twice: use another name")
         return {**state, STEP: self._n, **values}
 
+    def _agreed_state(self, values):
+        """An exception on one rank is one on all: the others would wait for that rank for ever."""
+        if ranks.size() == 1:
+            return self._state(values)
+        state, own = None, None
+        try:
+            state = self._state(values)
+        except Exception as error:   # noqa: BLE001
+            own = error
+        self._number, failed = map(int, ranks.largest(self._number, -1 if own is None else ranks.rank()))
+        if own is not None:
+            raise own
+        if failed >= 0:
+            raise RuntimeError(f"rank {failed} could not make its state for the checkpoint of step {self._n}: see its own error")
+        return state
+
     def _prepare(self, values):
         """Gets the memory, in another thread, while the first steps are timed."""
         self._prepared = True
@@ -253,7 +273,7 @@ class Checkpointer:
 
     def _save(self, values):
         begin = time.monotonic()
-        state = self._state(values)
+        state = self._agreed_state(values)
         self._number += 1
         order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
@@ -273,7 +293,6 @@ class Checkpointer:
 
     def _save_ranks(self, state, order):
         from . import distributed
-        self._number = order["number"] = order["about"]["number"] = int(ranks.largest(self._number)[0])
         order["name"] = folders.name_of(self._number, self._n)
         order["remove"] = self._to_remove() if ranks.rank() == 0 else []
         order["about"]["kind"] = "dcp"
@@ -304,6 +323,11 @@ class Checkpointer:
                 gone = set(order["remove"])
                 self._kept = [name for name in self._kept if name not in gone] + [order["name"]]
                 self._newest = os.path.join(self._folder, order["name"])
+        if self._saver.is_silent and not order.get("silent"):
+            order["silent"] = True
+            log.warning("the checkpoint of step %d is not written yet: the process that writes (pid %d) has got no further for %d s, because it "
+                        "is stopped or its storage does not answer. Training goes on, without checkpoints until it does. To start another "
+                        "one: kill -KILL %d", order["about"][STEP], self._saver.pid, persister.SILENT_S, self._saver.pid)
         if replies and self._saver.is_idle:
             self._measured.written(sum(reply["seconds"] for reply in replies))
 

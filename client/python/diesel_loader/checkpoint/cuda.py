@@ -2,13 +2,16 @@
 """Snapshots of memory on accelerators.
 
 CUDA copies into the snapshot's memory, which is page-locked, while the job goes on. Parameters and the optimizer's state
-change only in optimizer.step(): they are copied on a stream of their own, during the next forward and backward pass, and
-the next optimizer.step() waits for it on the device. Anything else, such as the running means of a BatchNorm, is copied on
-the job's own stream, in its order.
+change only in optimizer.step(): they are copied on a stream of their own, during the next forward and backward pass. The
+calls that may update them next wait for it on the device: optimizer.step(), GradScaler.step(), which may skip it, and the
+replay of a CUDA graph, in which no hook is called. Anything else, such as the running means of a BatchNorm, is copied on the
+job's own stream, in its order.
 """
 from __future__ import annotations
 
+import functools
 import logging
+import weakref
 from typing import Any
 
 import torch
@@ -26,6 +29,32 @@ def is_cuda(storage) -> bool:
     return bool(storage.device.type == "cuda")
 
 
+_devices: weakref.WeakSet[Device] = weakref.WeakSet()
+
+
+def _let_wait(owner: type, name: str) -> None:
+    """Makes calls of a method of torch wait for copies, on the device and only while there are some."""
+    call = owner.__dict__.get(name)
+    if call is None or hasattr(call, "waits_for_copies"):
+        return
+
+    @functools.wraps(call)
+    def waiting(*args: Any, **options: Any) -> Any:
+        for device in list(_devices):
+            device.before_update()
+        return call(*args, **options)
+    waiting.waits_for_copies = True   # type: ignore[attr-defined]
+    setattr(owner, name, waiting)
+
+
+def _updaters() -> list[tuple[type, str]]:
+    """Returns the methods that may change weights without the hook of an optimizer."""
+    found: list[tuple[Any, str]] = [(getattr(torch.cuda, "CUDAGraph", None), "replay")]
+    for module in (getattr(torch, "amp", None), torch.cuda.amp):
+        found.append((getattr(module, "GradScaler", None), "step"))
+    return [(owner, name) for owner, name in found if isinstance(owner, type)]
+
+
 class Device:
     """The copies of one snapshot's memory. Not for several snapshots at a time."""
 
@@ -37,7 +66,7 @@ class Device:
         self._copied: list[Any] = []     # events of all parts
         self._beside: list[Any] = []     # events that the next optimizer.step() waits for
         self._hook: Any = None
-        self._is_watched = True          # False after an optimizer that calls no hooks, as in a CUDA graph
+        self._is_watched = True          # False after an update that no hook has announced
         self._is_guarded = True          # nothing can have changed what is being copied
 
     def copy(self, parts: list[tuple[int, Any, int]], optimized: set[int] | frozenset[int]) -> None:
@@ -92,10 +121,16 @@ class Device:
             except ImportError:   # PyTorch 1
                 self._is_watched = False
             else:
-                self._hook = register_optimizer_step_pre_hook(self._before_update)
+                self._hook = register_optimizer_step_pre_hook(self.before_update)
+                for owner, name in _updaters():
+                    _let_wait(owner, name)
+                _devices.add(self)
         return self._is_watched
 
-    def _before_update(self, *_):
+    def before_update(self, *_: object) -> None:
+        """Makes the device's later work wait for the copies. A step that a CUDA graph captures changes nothing yet."""
+        if not self._beside or (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return
         for device, event in self._beside:
             torch.cuda.current_stream(device).wait_event(event)
         self._is_guarded = True
@@ -108,8 +143,8 @@ class Device:
         return wait or all(event.query() for event in self._copied)
 
     def is_torn(self) -> bool:
-        """Ask after the optimizer's next step: True if that step has not waited for the copy. All later ones are
-        copied on the job's own stream."""
+        """Ask after the job's next step: True if nothing has made the device wait for the copy, so that an update of a kind
+        unknown here may have reached it. All later ones are copied on the job's own stream."""
         if self._is_guarded:
             return False
         self._is_watched, self._beside = False, []
@@ -120,5 +155,6 @@ class Device:
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
+        _devices.discard(self)
         if self._pinned and torch.cuda.is_available():
             torch.cuda.cudart().cudaHostUnregister(self._memory.address)

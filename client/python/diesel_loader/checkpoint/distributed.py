@@ -22,13 +22,14 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import image
+from . import image, persister
 from .persist import RECORD
 from .persister import Ended
 from .snapshot import Image, Saver
 from .tensors import Pickled
 
 log = logging.getLogger("diesel_loader")
+_EXECUTORS = ("AsyncCheckpointExecutor", "ThreadPoolExecutor")   # names of torch's threads, and of those of older versions
 
 
 @dataclasses.dataclass
@@ -106,6 +107,7 @@ class Writer(StorageWriter):
         self._failure: str | None = None
         self._copied = threading.Event()
         self._before: set[threading.Thread] = set()
+        self._torch: threading.Thread | None = None   # that runs async_save()
 
     # For DCP, in the order of its calls
 
@@ -113,6 +115,7 @@ class Writer(StorageWriter):
         if checkpoint_id is not None:
             self._path = os.path.abspath(checkpoint_id)
         self._save_id = uuid.uuid4().hex
+        self._torch = threading.current_thread()   # this is the first that a save calls
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if self._path is None:
@@ -130,6 +133,8 @@ class Writer(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         self._wait_for_last()
+        if self._saver.is_writing:
+            raise OSError(f"{self._path}: {self._failure}")
         self._number += 1
         order = self._order.of_save = self._ordered(plan.storage_data, f"__{plan.storage_data.rank}_0.distcp")
         items = _Items(plan, planner, order["file"])
@@ -174,12 +179,13 @@ class Writer(StorageWriter):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies nothing: torch's thread does, right into shared memory, and synchronize_staging() waits for it."""
         self._copied.clear()
-        self._before = set(threading.enumerate())
+        self._before, self._torch = set(threading.enumerate()), None
         return state_dict
 
     def synchronize_staging(self) -> None:
         while not self._copied.wait(0.01):
-            if not set(threading.enumerate()) - self._before:
+            new = set(threading.enumerate()) - self._before
+            if not any(thread is self._torch if self._torch else thread.name.startswith(_EXECUTORS) for thread in new):
                 return   # the save failed before it came to copying; its future says why
 
     # For those who want to know
@@ -202,9 +208,14 @@ class Writer(StorageWriter):
         self._saver.hurry()
         try:
             while self._saver.is_writing:
-                for reply in self._saver.replies(None):
+                replies = self._saver.replies(None)
+                for reply in replies:
                     if reply["error"]:
                         self._fail(reply["error"])
+                if not replies and self._saver.is_silent:
+                    self._fail(f"{self._path}: the process that writes (pid {self._saver.pid}) has got no further for {persister.SILENT_S} s, because "
+                               f"it is stopped or its storage does not answer. To start another one: kill -KILL {self._saver.pid}")
+                    return
         except (Ended, OSError) as error:
             self._fail(f"{self._path}: the process that writes checkpoints {error}")
 

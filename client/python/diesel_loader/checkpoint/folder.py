@@ -104,16 +104,18 @@ def _read_manifest(fd):
     return about
 
 
-def verify(path: str) -> dict[str, Any]:
-    """Returns the manifest of a whole checkpoint. Raises Damaged."""
+def verify(path: str, one: int = 0, of: int = 1) -> dict[str, Any]:
+    """Returns the manifest of a whole checkpoint. Raises Damaged. one, of: with several readers, compares the bytes of this
+    one's share of the files only."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         owner = os.fstat(fd).st_uid
         if owner not in (os.geteuid(), os.stat(os.path.dirname(path)).st_uid):
             raise Damaged(f"it belongs to another user than its folder: uid {owner}")
         about = _read_manifest(fd)
+        mine = list(about["files"].items())[one::of]
         with concurrent.futures.ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
-            for name, wrong in zip(about["files"], threads.map(lambda item: _compare(fd, *item), about["files"].items())):
+            for (name, _), wrong in zip(mine, threads.map(lambda item: _compare(fd, *item), mine)):
                 if wrong:
                     raise Damaged(f"{name}: {wrong}")
         return about
@@ -134,16 +136,29 @@ def _compare(folder_fd, name, sums):
         os.close(fd)
 
 
+def checked(path: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
+    """Returns the manifest of a whole checkpoint, or what is wrong with this one."""
+    try:
+        return verify(path, one, of), None
+    except Damaged as damage:
+        return None, f"is damaged ({damage})"
+    except OSError as error:
+        return None, f"cannot be read ({error.strerror})"
+
+
+def pass_over(path: str, wrong: str) -> None:
+    log.warning("checkpoint %s %s: passed over", path, wrong)
+
+
 def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields (path, manifest) of the whole checkpoints, the newest first. Names the others in the log."""
     for _, name in reversed(numbered(folder)):
         path = os.path.join(folder, name)
-        try:
-            yield path, verify(path)
-        except Damaged as damage:
-            log.warning("checkpoint %s is damaged (%s): passed over", path, damage)
-        except OSError as error:
-            log.warning("checkpoint %s cannot be read (%s): passed over", path, error.strerror)
+        about, wrong = checked(path)
+        if about is not None:
+            yield path, about
+        else:
+            pass_over(path, str(wrong))
 
 
 def newest(folder: str | os.PathLike[str]) -> str | None:

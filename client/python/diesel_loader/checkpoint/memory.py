@@ -8,6 +8,8 @@ import fcntl
 import mmap
 import os
 
+from .persist import BEAT
+
 PIECE = 8 << 20
 SMALL = 256 << 10
 N_THREADS = 8   # more do not copy faster
@@ -21,14 +23,15 @@ class Memory:
     """Memory without a name, which only this process and those it sends the descriptor to can open."""
 
     def __init__(self, size: int) -> None:
-        self.size = -(-size // _HUGE) * _HUGE
-        _check_free(self.size)
+        n_bytes = -(-(size + BEAT.size) // _HUGE) * _HUGE
+        self.size = n_bytes - BEAT.size
+        _check_free(n_bytes)
         self.fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.fchmod(self.fd, 0o600)
-            os.ftruncate(self.fd, self.size)
+            os.ftruncate(self.fd, n_bytes)
             fcntl.fcntl(self.fd, _ADD_SEALS, _SEALS)
-            self._map = mmap.mmap(self.fd, self.size)
+            self._map = mmap.mmap(self.fd, n_bytes)
         except BaseException:
             os.close(self.fd)
             raise
@@ -44,6 +47,11 @@ class Memory:
         madvise = ctypes.CDLL(None).madvise   # mmap.madvise() would hold the GIL meanwhile
         for at in range(0, self.size, PIECE):   # in pieces, because each one delays other mappings of this process
             madvise(ctypes.c_void_p(self.address + at), ctypes.c_size_t(min(PIECE, self.size - at)), _MADV_POPULATE_WRITE)
+
+    def beat(self) -> int:
+        """Returns a number that the process which writes changes as it gets on."""
+        number: int = BEAT.unpack_from(self._map, self.size)[0]
+        return number
 
     def close(self) -> None:
         """Gives the descriptor back, and the memory with the last view of it."""

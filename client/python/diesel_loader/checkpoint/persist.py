@@ -26,6 +26,7 @@ from .seal import BLOCK
 
 MESSAGE = 64 << 10
 RECORD = struct.Struct("<4Q")
+BEAT = struct.Struct("<Q")   # at the end of the memory: changes as this process gets on
 ALIGNED = 4096
 NICE = 10
 LATER_S = 600       # the longest wait for other ranks' files without progress
@@ -60,13 +61,17 @@ class Process:
         if self._trainer_fd is not None:
             self._poll.register(self._trainer_fd, select.POLLIN)
         self._hurry = False
+        self._n_beats = 0
 
     def run(self) -> None:
         """Runs until the trainer has closed its end or died, and everything is written."""
         while True:
             ready = dict(self._poll.poll())
             if self._end.fileno() in ready:
-                message, fds, _, _ = socket.recv_fds(self._end, MESSAGE, 2)
+                try:
+                    message, fds, _, _ = socket.recv_fds(self._end, MESSAGE, 2)
+                except ConnectionResetError:
+                    continue   # the trainer has died with an answer unread: its last orders come all the same
                 if not message:
                     return
                 self._obey(json.loads(message), fds)
@@ -86,9 +91,17 @@ class Process:
                 with mmap.mmap(fds[0], 0) as memory:
                     metadata = memory[:order["bytes"]]
                 self._tell(do="commit", number=order["number"], **self._commit(order, metadata))
+            elif order["do"] == "forget":
+                self._memory = None   # before the trainer takes more
+                self._tell(do="forget")
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def beat(self) -> None:
+        self._n_beats += 1
+        if self._memory is not None:
+            BEAT.pack_into(self._memory, len(self._memory) - BEAT.size, self._n_beats)
 
     def _tell(self, **reply):
         with contextlib.suppress(OSError):   # nobody is left to hear it
@@ -121,8 +134,9 @@ class Process:
                 break
             except BlockingIOError:
                 pass
-            except OSError:
-                break   # a file system without locks
+            except OSError as error:
+                self._tell(do="unlocked", why=error.strerror)   # a file system without locks
+                break
             holder = _holder(fd)
             if holder and _is_alive(holder):
                 os.close(fd)
@@ -206,6 +220,7 @@ class Process:
             for final in seal.seal(memory, size, records, sums):
                 while final - out.at >= BLOCK:
                     out.write(out.at + BLOCK)
+                    self.beat()
                     pace.rest(out.at)
             out.end()
         return sums
@@ -273,6 +288,7 @@ class Process:
             dead = self._trainer_has_died()
             if time.monotonic() - since > (LATER_DEAD_S if dead else LATER_S):
                 raise _Failed(f"{order['folder']}/{order['name']}: ranks {sorted(missing)} have not written their part")
+            self.beat()
             time.sleep(0.02)
         return files
 

@@ -2,6 +2,7 @@
 """The trainer's hold on the process that writes checkpoints (persist.py)."""
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,6 +10,8 @@ import select
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from .persist import MESSAGE
@@ -16,6 +19,8 @@ from .persist import MESSAGE
 # The folder of this package is the last place to look, so that its modules hide none of the standard library's.
 START = "import sys; sys.path.append(sys.argv[1]); from checkpoint import persist; persist.main(int(sys.argv[2]), int(sys.argv[3]))"
 LOCK_S = 60
+SILENT_S = 60      # after so long without progress nobody waits for the process
+PATIENCE_S = 0.5   # between two looks
 
 log = logging.getLogger("diesel_loader")
 
@@ -48,17 +53,20 @@ class Persister:
             for reply in self.replies(None):
                 if reply["do"] == "waiting":
                     log.warning("waiting until the job before has written its last checkpoint to %s", folder)
+                elif reply["do"] == "unlocked":
+                    log.warning("%s: its file system has no locks (%s), so nothing keeps another job out: give each job a folder of its own",
+                                folder, reply["why"])
                 elif reply["error"]:
                     raise OSError(reply["error"])
                 else:
                     return
 
-    def send(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+    def send(self, order: dict[str, Any], fds: tuple[int, ...] = (), flags: int = 0) -> None:
         """Raises Ended."""
         if self._ended:
             raise self._ended
         try:
-            socket.send_fds(self._end, [json.dumps(order).encode()], list(fds))
+            socket.send_fds(self._end, [json.dumps(order).encode()], list(fds), flags)
         except (BrokenPipeError, ConnectionResetError):
             raise self._end_it() from None
 
@@ -92,10 +100,27 @@ class Persister:
         self._ended = Ended(f"was killed by signal {-status}" if status < 0 else f"exited with status {status}")
         return self._ended
 
-    def close(self) -> None:
-        """Returns when the process has written everything and ended."""
+    def hurry(self) -> None:
+        """Somebody waits: the process is to write as fast as it can."""
+        with contextlib.suppress(Ended, BlockingIOError):   # replies() says so, or it has been told often enough
+            self.send({"do": "hurry"}, flags=socket.MSG_DONTWAIT)
+
+    def close(self, beat: Callable[[], int] = lambda: 0) -> None:
+        """Returns when the process has written everything and ended, or gets on no more. beat(): changes as it gets on."""
         self._end.close()
-        self._process.wait()
+        before, since = beat(), time.monotonic()
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+                return
+            now = beat()
+            if now != before:
+                before, since = now, time.monotonic()
+            if time.monotonic() - since > SILENT_S:
+                self._process.returncode = 0   # or subprocess would warn that it still runs
+                log.warning("the process that writes checkpoints (pid %d) has got no further for %d s and is left alone: it is stopped, or its "
+                            "storage does not answer. Its checkpoint is on disk only if it goes on", self.pid, SILENT_S)
+                return
 
     def forget(self) -> None:
         """In a forked process: it is not our child."""

@@ -33,11 +33,20 @@ def largest(*values: float) -> list[float]:
 
 
 def agreed_whole(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the newest whole checkpoint as rank 0 sees it."""
+    """Yields the checkpoints that are whole for all ranks, the newest first. Each rank reads its share of the files."""
     if size() == 1:
         yield from folder.whole(path)
         return
-    found: list[Any] = [next(folder.whole(path), None) if rank() == 0 else None]
+    found: list[Any] = [[name for _, name in reversed(folder.numbered(path))] if rank() == 0 else None]
     torch.distributed.broadcast_object_list(found, src=0)
-    if found[0] is not None:
-        yield found[0]
+    for name in found[0]:
+        about, damage = folder.checked(f"{path}/{name}", rank(), size())
+        said: list[Any] = [None] * size()
+        torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"]))
+        damages = [f"rank {number}: {why}" for number, (why, *_) in enumerate(said) if why]
+        if not damages and len(set(said)) > 1:
+            damages = ["the ranks see different ones of that name"]
+        if about is not None and not damages:
+            yield f"{path}/{name}", about
+        elif rank() == 0:
+            folder.pass_over(f"{path}/{name}", "; ".join(damages))

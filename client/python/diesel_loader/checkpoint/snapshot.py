@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any
 
-from . import memory
+from . import memory, persister
 from .persist import RECORD
 from .persister import Ended, Persister
 
@@ -37,6 +38,11 @@ class Saver:
         self._device: Any = None
         self._pending: dict[str, Any] | None = None   # an order whose copy from a GPU goes on
         self._populating: threading.Thread | None = None
+        self._heard = (0, 0.0)   # the last beat of the process, and when it was first seen
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     @property
     def is_writing(self) -> bool:
@@ -75,6 +81,7 @@ class Saver:
         old, self._memory = self._memory, None
         if old is not None:
             self._forget(old)
+            self._have_forgotten()
         self._memory, self._is_new = memory.Memory(size + size // RESERVE), True
         return self._memory
 
@@ -85,6 +92,13 @@ class Saver:
             self._device.release()
             self._device = None
         old.close()
+
+    def _have_forgotten(self):
+        """Returns when the process has no more of the old memory, so that both never exist at once."""
+        if self._process is not None:
+            with contextlib.suppress(Ended):   # send() says so
+                self._process.send({"do": "forget"})
+                self._process.replies(persister.SILENT_S)
 
     def take(self, bound: int, fill, optimized: set[int] | frozenset[int] = frozenset()) -> Image:
         """Copies a state to memory. bound: the largest size of the file and its records. fill(view): returns the Image.
@@ -130,6 +144,20 @@ class Saver:
             raise
         self._is_new = False
         self._open += 1
+        self._heard = (self._memory.beat(), time.monotonic())
+
+    def silence_s(self) -> float:
+        """Returns for how long the process has got no further with what it was given."""
+        if not self._open or self._memory is None:
+            return 0.0
+        beat = self._memory.beat()
+        if beat != self._heard[0]:
+            self._heard = (beat, time.monotonic())
+        return time.monotonic() - self._heard[1]
+
+    @property
+    def is_silent(self) -> bool:
+        return self.silence_s() > persister.SILENT_S
 
     def updated(self) -> None:
         """The optimizer has made its next step. Raises OSError if that spoilt the snapshot."""
@@ -154,14 +182,16 @@ class Saver:
         self._open += 1
 
     def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
-        """Returns the answers that have come, after at most so long. Raises Ended if the process has ended: then another
-        one is started for the next snapshot."""
+        """Returns the answers that have come, after at most so long. None: when one has come, or the process is silent. Raises
+        Ended if the process has ended: then another one is started for the next snapshot."""
         if self._pending is not None:
             self._send_pending(wait=timeout_s != 0)
         if self._process is None or not self._open:
             return []
         try:
-            found = self._process.replies(timeout_s)
+            found = self._process.replies(timeout_s or 0.0)
+            while not found and timeout_s is None and not self.is_silent:
+                found = self._process.replies(persister.PATIENCE_S)
         except Ended:
             self._lose()
             raise
@@ -171,10 +201,7 @@ class Saver:
     def hurry(self) -> None:
         """Somebody waits: the process is to write as fast as it can."""
         if self._process is not None and self._open:
-            try:
-                self._process.send({"do": "hurry"})
-            except Ended:
-                pass   # replies() says so
+            self._process.hurry()
 
     def _lose(self):
         self._process, self._open, self._is_new, self._pending = None, 0, True, None
@@ -186,7 +213,8 @@ class Saver:
                 self._send_pending(wait=True)
         process, self._process = self._process, None
         if process is not None:
-            process.close()
+            process.close(lambda: 0 if self._memory is None else self._memory.beat())
+        self._open = 0   # of a process that was left alone
         if self._memory is not None:
             self._forget(self._memory)
             self._memory = None

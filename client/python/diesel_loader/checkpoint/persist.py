@@ -30,8 +30,10 @@ BEAT = struct.Struct("<Q")   # at the end of the memory: changes as this process
 ALIGNED = 4096
 NICE = 10
 LATER_S = 600       # the longest wait for other ranks' files without progress
+DEAD_S = 60         # before a half-written file without a lock counts as left by a killed process
 LATER_DEAD_S = 20   # the same after the trainer has died: a rank that has not begun by then never will
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+_FILE_PART = ".diesel-part"
 _LOWEST = 2 << 13 | 7   # of the best-effort class: idle could wait forever
 
 
@@ -159,6 +161,9 @@ class Process:
     def _write(self, order):
         begin = time.monotonic()
         try:
+            if order.get("alone"):
+                self._write_alone(order)
+                return {"seconds": time.monotonic() - begin, "error": None}
             with self._part(order) as part_fd:
                 sums = self._write_file(order, part_fd)
                 if order["later"]:
@@ -172,6 +177,20 @@ class Process:
         except Exception as error:   # noqa: BLE001  nothing may end this process while a job needs it
             return {"seconds": time.monotonic() - begin, "error": f"{order['folder']}: {type(error).__name__}: {error}"}
         return {"seconds": time.monotonic() - begin, "error": None}
+
+    def _write_alone(self, order):
+        """Writes a file without a folder of its own."""
+        with _named(order["folder"]), _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
+            _remove_dead_files(fd)
+            part = f".{order['name']}.{os.urandom(16).hex()}{_FILE_PART}"
+            try:
+                self._write_file({**order, "file": part}, fd)
+                os.rename(part, order["name"], src_dir_fd=fd, dst_dir_fd=fd)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(part, dir_fd=fd)
+                raise
+            os.fsync(fd)
 
     @contextlib.contextmanager
     def _part(self, order):
@@ -215,7 +234,10 @@ class Process:
         pace = _Pace(self, size, order["spread_s"])
         with contextlib.suppress(FileNotFoundError):
             os.unlink(order["file"], dir_fd=part_fd)   # a rank's earlier attempt
-        with _named(f"{order['folder']}/{order['name']}/{order['file']}"), _opened(order["file"], flags, part_fd) as fd:
+        path = f"{order['folder']}/{order['name']}" if order.get("alone") else f"{order['folder']}/{order['name']}/{order['file']}"
+        with _named(path), _opened(order["file"], flags, part_fd) as fd:
+            if order.get("alone"):
+                _hold(fd)
             out = _Out(fd, memory, size)
             for final in seal.seal(memory, size, records, sums):
                 while final - out.at >= BLOCK:
@@ -436,6 +458,26 @@ def _take_name(fd, part, name):
             os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
             folder.remove_in(fd, old)
     os.fsync(fd)
+
+
+def _hold(fd):
+    """Locks a file that is being written, so that others see that it is."""
+    import fcntl
+    with contextlib.suppress(OSError):   # a file system without locks
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove_dead_files(folder_fd):
+    """Removes single files that this user's killed processes have left half-written."""
+    import fcntl
+    for name in os.listdir(folder_fd):
+        if not (name.startswith(".") and name.endswith(_FILE_PART)):
+            continue
+        with contextlib.suppress(OSError), _opened(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, folder_fd) as fd:
+            status = os.fstat(fd)
+            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > DEAD_S:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)   # its process is gone
+                os.unlink(name, dir_fd=folder_fd)
 
 
 def _mark(rank):

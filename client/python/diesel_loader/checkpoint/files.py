@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single files of torch.save()'s format, written by another process, for frameworks that name their checkpoints themselves."""
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+
+from .persister import Ended
+from .snapshot import Saver
+from .tensors import Pickled
+
+SPREAD = 0.5   # of the time since the save before, over which a file is written
+
+log = logging.getLogger("diesel_loader")
+
+
+class Files:
+    """save() returns when the state is in shared memory, and the file gets its name when it is on disk. A save waits for the
+    one before. A failure is one line in the log."""
+
+    def __init__(self) -> None:
+        self._saver = Saver()
+        self._pid = os.getpid()
+        self._path: str | None = None      # being written
+        self._has_failed = False
+        self._later: list[Callable[[], None]] = []
+        self._began_s: float | None = None
+        self._number = 0
+
+    def save(self, state: object, path: str | os.PathLike[str]) -> None:
+        """Raises OSError if the folder cannot be made, or the process that writes cannot be started."""
+        self.wait()
+        now, path = time.monotonic(), os.path.abspath(path)
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)
+        self._number += 1
+        order = {"folder": folder, "name": name, "number": self._number, "rank": 0, "later": False, "alone": True, "remove": [],
+                 "spread_s": SPREAD * (now - self._began_s) if self._began_s else 0.0}
+        self._began_s, self._path = now, path
+        pickled = Pickled(state)
+        try:
+            self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill))
+        except (Ended, MemoryError) as error:
+            self._end(f"the process that writes {error}" if isinstance(error, Ended) else str(error))
+
+    def after_save(self, action: Callable[[], None]) -> None:
+        """Calls it when the last save is on disk: at once, if it is. Never, if it has failed: so nothing makes way for it."""
+        self._leave_parents()
+        self._poll(0.0)
+        if self._path is not None:
+            self._later.append(action)
+        elif not self._has_failed:
+            action()
+
+    def wait(self) -> None:
+        """Returns when the last save is on disk, or has failed."""
+        self._leave_parents()
+        self._saver.hurry()
+        while self._saver.is_writing:
+            self._poll(None)
+
+    def close(self) -> None:
+        self.wait()
+        self._saver.close()
+
+    def _leave_parents(self):
+        """In a forked process: what the parent has under way is not ours."""
+        if os.getpid() != self._pid:
+            self._saver.forget()
+            Files.__init__(self)
+
+    def _poll(self, timeout_s):
+        try:
+            for reply in self._saver.replies(timeout_s):
+                self._end(reply["error"])
+        except (Ended, OSError) as error:
+            self._end(f"the process that writes {error}")
+
+    def _end(self, error):
+        path, self._path = self._path, None
+        later, self._later = self._later, []
+        self._has_failed = bool(error)
+        if error:
+            log.warning("the checkpoint %s is not written: %s. Training goes on", path, error)
+            return
+        for action in later:
+            action()

@@ -14,6 +14,7 @@ import torch
 
 from . import folder as folders
 from . import persister, ranks
+from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
 from .snapshot import Saver
@@ -48,6 +49,7 @@ class Checkpointer:
     keep: how many checkpoints of this run stay; 0: all.
     state: instead of objects, a function that returns a dict with what to save.
     objects: what is saved under their names, with state_dict() and load_state_dict(): model, optimizer, loader, scheduler.
+        accelerator=accelerator is everything that Accelerate's save_state() saves.
 
     Raises ValueError and TypeError for arguments that cannot work, and OSError if another job uses the folder. After that,
     a checkpoint that cannot be written is one line in the log; training goes on, and the next one is tried at its time.
@@ -63,6 +65,7 @@ class Checkpointer:
             raise ValueError(f"keep={keep!r} is negative: pass a number of checkpoints, or 0 for all")
         if (state is None) == (not objects):
             raise TypeError("pass either what to save, such as model=model, optimizer=optimizer, or state=, a function that returns it")
+        objects = {name: stateful(obj) for name, obj in objects.items()}
         for name, obj in objects.items():
             if not (hasattr(obj, "state_dict") and hasattr(obj, "load_state_dict")):
                 raise TypeError(f"{name}={type(obj).__name__} has no state_dict() and load_state_dict(): pass it to step(), or use state=")
@@ -352,10 +355,11 @@ def _optimized(objects):
     """Returns the addresses of storages that change only in optimizer.step(): parameters and the optimizer's state."""
     found = set()
     for obj in objects.values():
-        if isinstance(obj, torch.optim.Optimizer):
-            for group in obj.param_groups:
-                found.update(param.data_ptr() for param in group["params"])
-            found.update(value.data_ptr() for state in obj.state.values() for value in state.values() if isinstance(value, torch.Tensor))
+        for optimizer in obj.optimizers if isinstance(obj, Accelerated) else [obj]:
+            if isinstance(optimizer, torch.optim.Optimizer):
+                for group in optimizer.param_groups:
+                    found.update(param.data_ptr() for param in group["params"])
+                found.update(value.data_ptr() for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor))
     return found
 
 

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints of frameworks: a training that is killed, and resumed by the framework's own means, ends with the weights and the samples
+of one that was not.
+
+Each framework is skipped where it is not installed: run this with a Python that has them."""
+import contextlib
+import dataclasses
+import fcntl
+import glob
+import hashlib
+import importlib
+import json
+import logging
+import os
+import pathlib
+import resource
+import signal
+import tempfile
+import time
+import traceback
+import unittest
+import warnings
+
+from checkpoint_support import Case, saver_of
+from serving import Daemon, pack
+import numpy
+import torch
+
+import diesel_loader.torch as diesel
+from diesel_loader.checkpoint import Checkpointer
+from diesel_loader.checkpoint.files import Files
+
+N, BYTES, STEPS, SAVED, KILLED = 96, 32, 20, 10, 13   # samples; steps of a run, before its checkpoint and before its death
+
+
+class Model(torch.nn.Module):
+    """Records its input. Its dropout needs the random numbers of the run before."""
+
+    def __init__(self, dropout=0.3):
+        super().__init__()
+        torch.manual_seed(3)
+        self.layers = torch.nn.Sequential(torch.nn.Linear(BYTES, 16), torch.nn.Dropout(dropout), torch.nn.Linear(16, 2))
+        self.seen = []
+
+    def forward(self, inputs, labels):
+        self.seen += [bytes(row.tolist()).hex() for row in inputs.to(torch.uint8)]
+        return {"loss": torch.nn.functional.cross_entropy(self.layers(inputs.float() / 255), labels)}
+
+    def told(self):
+        weights = hashlib.sha256(b"".join(tensor.detach().numpy().tobytes() for tensor in self.layers.parameters()))
+        return [self.seen, weights.hexdigest()]
+
+
+def inputs_and_labels(samples):
+    return {"inputs": torch.stack([data for data, _ in samples]), "labels": torch.tensor([label for _, label in samples])}
+
+
+def die_at(step, at):
+    if step == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def by_accelerate(loader, folder, killed):
+    import accelerate
+    accelerator, model = accelerate.Accelerator(cpu=True), Model()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    model, optimizer, scheduler, loader = accelerator.prepare(model, optimizer, scheduler, loader)
+    with Checkpointer(folder, every=SAVED, accelerator=accelerator) as checkpointer:
+        restored = checkpointer.restore()
+        step = restored.step if restored else 0
+        while step < STEPS:
+            for inputs, labels in loader:
+                accelerator.backward(model(inputs, labels)["loss"])
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                step += 1
+                checkpointer.step()
+                die_at(step, killed)
+                if step == STEPS:
+                    break
+    return model
+
+
+def by_lightning(loader, folder, killed):
+    import lightning
+    from diesel_loader.checkpoint.lightning import CheckpointIO
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = Model(dropout=0)   # Lightning itself saves no random states
+
+        def training_step(self, batch, _):
+            return self.model(*batch)["loss"]
+
+        def on_train_batch_end(self, *_):
+            die_at(self.trainer.global_step, killed)
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), 0.01)
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    saves = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=SAVED // 2, save_top_k=1)
+    trainer = lightning.Trainer(plugins=CheckpointIO(), accelerator="cpu", max_steps=STEPS, logger=False, callbacks=[saves],
+                                enable_progress_bar=False, enable_model_summary=False)
+    module = Module()
+    trainer.fit(module, loader, ckpt_path=max(glob.glob(f"{folder}/*.ckpt"), key=os.path.getmtime, default=None))
+    return module.model
+
+
+def by_transformers(loader, folder, killed):
+    import transformers
+    from diesel_loader.checkpoint.transformers import CheckpointCallback
+
+    class Trainer(transformers.Trainer):
+        def get_train_dataloader(self):
+            return loader
+
+    class Death(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            die_at(state.global_step, killed)
+
+    checkpoints = CheckpointCallback(folder, every=SAVED)
+    model = Model()
+    arguments = transformers.TrainingArguments(output_dir=folder + "/out", max_steps=STEPS, save_strategy="no", report_to=[], use_cpu=True,
+                                               disable_tqdm=True, learning_rate=0.01)
+    trainer = Trainer(model, arguments, callbacks=[checkpoints, Death()])
+    trainer.train(resume_from_checkpoint=checkpoints.newest())
+    return model
+
+
+def by_torchtitan(loader, folder, killed):
+    from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
+    from diesel_loader.checkpoint.torchtitan import CheckpointManager
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}.group", rank=0, world_size=1)
+
+    class Progress:
+        step = 0
+
+        def state_dict(self):
+            return {"step": torch.tensor(self.step)}
+
+        def load_state_dict(self, state):
+            self.step = int(state["step"])
+
+    model, progress = Model(dropout=0), Progress()
+    optimizers = dataclasses.replace(default_adamw(lr=0.01), implementation="foreach").build(model_parts=[model])
+    schedulers = LRSchedulersContainer.Config(warmup_steps=2).build(optimizers=optimizers, training_steps=STEPS)
+    manager = CheckpointManager.Config(enable=True, folder=folder, interval=SAVED, keep_latest_k=2).build(
+        dataloader=loader, model_parts=[model], optimizers=optimizers, lr_schedulers=schedulers, states={"train_state": progress}, sd_adapter=None)
+    manager.load()
+    while progress.step < STEPS:
+        for inputs, labels in loader:
+            model(inputs, labels)["loss"].backward()
+            optimizers.step()
+            schedulers.step()
+            optimizers.zero_grad()
+            progress.step += 1
+            manager.save(progress.step, progress.step == STEPS)
+            die_at(progress.step, killed)
+            if progress.step == STEPS:
+                break
+    manager.close()
+    return model
+
+
+class Frameworks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        rng = numpy.random.default_rng(6)
+        for i in range(N):
+            path = cls.scratch / "raw" / f"class{i % 2}" / f"{i}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(rng.bytes(BYTES))
+        cls.path = pack(cls.scratch / "raw", cls.scratch / "packed")
+        cls.enterClassContext(Daemon(cls.scratch))
+
+    def run_in(self, framework, folder, killed=0):
+        """Trains in a forked process, which needs no imports. Returns the samples and the weights, or None if it was killed."""
+        out = pathlib.Path(f"{folder}.out")
+        pid = os.fork()
+        if pid == 0:
+            try:
+                torch.set_num_threads(1)
+                warnings.simplefilter("ignore")
+                collate = inputs_and_labels if framework == "transformers" else None
+                with contextlib.closing(diesel.DataLoader(self.path, 8, True, seed=1, num_workers=0, collate_fn=collate)) as loader:
+                    out.write_text(json.dumps(globals()[f"by_{framework}"](loader, str(folder), killed).told()))
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        self.assertEqual(status, -signal.SIGKILL if killed else 0)
+        return None if killed else json.loads(out.read_text())
+
+    def check(self, framework, newest):
+        try:
+            importlib.import_module(framework)   # once, for all of the forks
+        except ImportError as error:
+            self.skipTest(f"needs {framework}: {error}")
+        whole = self.run_in(framework, self.scratch / f"{framework}-whole")
+        self.assertEqual(len(whole[0]), 8 * STEPS)
+        folder = self.scratch / framework
+        self.run_in(framework, folder, KILLED)
+        for _ in range(1000):   # the process that writes goes on
+            if (folder / newest).exists():
+                break
+            time.sleep(0.01)
+        rest = self.run_in(framework, folder)
+        self.assertEqual(rest[0], whole[0][8 * SAVED:])
+        self.assertEqual(rest[1], whole[1])
+
+    def test_accelerate_goes_on_after_a_kill(self):
+        self.check("accelerate", f"000001-step-{SAVED}")
+
+    def test_lightning_goes_on_after_a_kill(self):
+        self.check("lightning", f"step={SAVED}.ckpt")
+        self.assertEqual(os.listdir(self.scratch / "lightning-whole"), [f"step={STEPS}.ckpt"])   # older ones made way
+
+    def test_transformers_goes_on_after_a_kill(self):
+        self.check("transformers", f"000001-step-{SAVED}")
+
+    def test_torchtitan_goes_on_after_a_kill(self):
+        self.check("torchtitan", f"step-{SAVED}")
+
+
+class OneFile(Case):
+    def setUp(self):
+        super().setUp()
+        self.files = Files()
+        self.addCleanup(self.files.close)
+        self.path = os.path.join(self.folder, "some.ckpt")
+
+    def save(self, value, name="some.ckpt"):
+        self.files.save({"tensor": torch.full((5,), float(value)), "any": Anything(value)}, os.path.join(self.folder, name))
+
+    def test_a_file_is_what_torch_save_writes_and_replaces_the_one_before(self):
+        for value in (1, 2):
+            self.save(value)
+            self.files.wait()
+            found = torch.load(self.path, weights_only=False)   # any value that torch.save() takes
+            self.assertEqual((found["tensor"].tolist(), found["any"].value), ([value] * 5, value))
+        self.assertEqual(self.names(), ["some.ckpt"])
+
+    def test_nothing_makes_way_for_a_file_that_cannot_be_written(self):
+        made_way = []
+        self.save(1)
+        self.files.after_save(lambda: made_way.append(1))
+        self.files.wait()
+        self.assertEqual(made_way, [1])
+        saver = saver_of(os.getpid())
+        resource.prlimit(saver, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+        self.save(2, "new.ckpt")
+        self.files.after_save(lambda: made_way.append(2))
+        self.files.wait()
+        self.said("checkpoint .*/new.ckpt is not written: .*/new.ckpt: File too large. Training goes on$")
+        self.files.after_save(lambda: made_way.append(3))
+        self.assertEqual((made_way, self.names()), ([1], ["some.ckpt"]))
+        os.kill(saver, signal.SIGKILL)
+        self.save(3)
+        self.files.wait()
+        self.said("the process that writes was killed by signal 9")
+        self.save(4)
+        self.files.wait()
+        self.assertEqual(torch.load(self.path, weights_only=False)["any"].value, 4)
+
+    def test_half_written_files_of_killed_processes_are_removed_and_those_of_others_stay(self):
+        os.mkdir(self.folder)
+        for name in ("dead", "locked", "young", "foreign"):
+            path = pathlib.Path(self.folder, f".{name}.diesel-part")
+            path.touch()
+            if name != "young":
+                os.utime(path, (0, 0))
+        if os.geteuid() == 0:
+            os.chown(path, 65534, 65534)
+        else:
+            path.unlink()
+        with open(os.path.join(self.folder, ".locked.diesel-part"), "rb") as locked:
+            fcntl.flock(locked, fcntl.LOCK_EX)
+            self.save(1)
+            self.files.wait()
+        stay = [".foreign.diesel-part"] if os.geteuid() == 0 else []
+        self.assertEqual(self.names(), [*stay, ".locked.diesel-part", ".young.diesel-part", "some.ckpt"])
+
+    def test_a_forked_process_leaves_the_file_alone(self):
+        self.save(1)
+        pid = os.fork()
+        if pid == 0:
+            self.save(2, "of-child.ckpt")
+            self.files.close()
+            os._exit(0)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        self.files.wait()
+        self.assertEqual(self.names(), ["of-child.ckpt", "some.ckpt"])
+
+
+class Anything:
+    def __init__(self, value):
+        self.value = value
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -11,8 +11,8 @@
 #include "ctl.h"
 #include "ctl/formats/ctl_python.h"
 #include "ctl_wait.h"
-#include "dataset/backend.h"
 #include "dataset/chunk.h"
+#include "dataset/external.h"
 #include "ctl/indexing/index.h"
 #include "lib/clock.h"
 #include "lib/progress.h"
@@ -47,34 +47,75 @@ static bool has_index(const char *folder)
 	return has_index && !has_tar;
 }
 
-/* Returns true for formats whose samples Python finds: zip archives, LMDB, Megatron's token files, MDS and
- * LitData. */
-static bool is_for_python(const char *name)
+static bool has_ending(const char *name)
 {
 	const char *dot = strrchr(name, '.');
-	char data[PATH_MAX];
-	struct stat st;
 
-	if (has_index(name))
-		return true;
-	snprintf(data, sizeof(data), "%s/data.mdb", name);
-	return (dot && strchr(dot, '/') == NULL &&
-		(strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
-		 strcmp(dot, ".mdb") == 0 || strcmp(dot, ".lmdb") == 0)) ||
-	       stat(data, &st) == 0;
+	return dot && strchr(dot, '/') == NULL &&
+	       (strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
+		strcmp(dot, ".mdb") == 0 || strcmp(dot, ".lmdb") == 0);
 }
 
-/* Python reads files, and only tar shards are read in a bucket. */
-static int check_bucket(char *const *names, struct error *err)
+struct listed {
+	size_t skip; /* bytes of a name in front of its part below the prefix */
+	bool is_for_python;
+};
+
+/* Ends the list at the first tar shard. */
+static int look_at_object(const char *name, void *context)
 {
-	for (; *names; names++)
-		if (backend_is_elsewhere(*names) && is_for_python(*names))
-			return error_set(
-			    err, -EOPNOTSUPP,
-			    "%s: zip archives, LMDB and token files are indexed in a folder, not in a "
-			    "bucket: copy it to a folder, or store its samples as tar shards",
-			    *names);
-	return 0;
+	struct listed *l = context;
+	const char *dot = strrchr(name, '.');
+
+	l->is_for_python |=
+	    strcmp(name + l->skip, "index.json") == 0 || strcmp(name + l->skip, "data.mdb") == 0;
+	if (!dot || strcmp(dot, ".tar") != 0)
+		return 0;
+	l->is_for_python = false;
+	return 1;
+}
+
+/* Returns 1 for formats whose samples Python finds: zip archives, LMDB, Megatron's token files, MDS and
+ * LitData; else 0. */
+static int is_for_python(const char *name, struct error *err)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	size_t n = strlen(name);
+
+	if (has_ending(name))
+		return 1;
+	while (n > 1 && name[n - 1] == '/')
+		n--;
+	if (external_is_registered(name)) {
+		struct listed l = {.skip = n + 1};
+
+		snprintf(path, sizeof(path), "%.*s/", (int)n, name);
+		int r = external_list(path, look_at_object, &l, err);
+
+		return r < 0 ? r : l.is_for_python;
+	}
+	snprintf(path, sizeof(path), "%s/data.mdb", name);
+	return has_index(name) || stat(path, &st) == 0;
+}
+
+/* Returns 1 if Python reads all arguments, 0 if it reads none. */
+static int are_for_python(char *const *names, struct error *err)
+{
+	int all = is_for_python(names[0], err);
+
+	for (size_t i = 1; all >= 0 && names[i]; i++) {
+		int one = is_for_python(names[i], err);
+
+		if (one < 0)
+			return one;
+		if (one != all)
+			return error_set(err, -EINVAL,
+					 "%s and %s: tar shards and other formats cannot be indexed by one "
+					 "command: run it for each",
+					 names[0], names[i]);
+	}
+	return all;
 }
 
 static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
@@ -155,9 +196,10 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if ((argc - optind < 1) == !c.options.rows || !c.options.dataset)
 		return ctl_usage(
 		    verb, "expected shards, or folders of them, or --rows, and --output with the dataset");
-	if (check_bucket(argv + optind, &err) < 0)
+	r = c.options.rows ? 0 : are_for_python(argv + optind, &err);
+	if (r < 0)
 		return ctl_failed(verb, &err);
-	if (!c.options.rows && is_for_python(argv[optind]))
+	if (r > 0)
 		return ctl_python(verb, "writing.indexing", argv);
 	if (c.tokens || c.database)
 		return ctl_usage(verb, "--tokens applies only to Megatron's token files, and --db to LMDB");
@@ -221,9 +263,9 @@ const struct option_verb ctl_index = {
 	    "other format can be indexed.\n",
     .about =
 	"Makes a dataset whose samples stay in their files, or updates it: only new and changed files are "
-	"read. FILE and FOLDER are tar shards or folders of them, also `s3://BUCKET/KEY` and "
-	"`s3://BUCKET/PREFIX`; or files of the formats that Python reads. Of tar shards, only headers are "
-	"read. A killed run is continued.\n"
+	"read. FILE and FOLDER are tar shards or folders of them, or files and folders of the formats that "
+	"Python reads; also `s3://BUCKET/KEY` and `s3://BUCKET/PREFIX`. Only headers and indexes are read. "
+	"A killed run over tar shards is continued.\n"
 	"Samples of a file that has changed since are refused until it is indexed again. Compressed "
 	"archives, links, sparse files, a key whose members do not follow one another, and one field twice "
 	"are refused, with the name of the member.\n"

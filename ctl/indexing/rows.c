@@ -12,6 +12,8 @@
 struct file_row {
 	char *source, *path;
 	uint64_t offset, bytes;
+	bool has_stamp;
+	uint64_t stamp; /* of the source when the row was made */
 };
 
 struct row_reader {
@@ -89,7 +91,9 @@ static bool parse(char *line, struct file_row *ret)
 		if (!words[i])
 			return false;
 	}
-	if (at || words[0][0] != '/' || !unescape(words[0]) || !unescape(words[3]) ||
+	ret->has_stamp = at;
+	if ((at && !parse_number(at, &ret->stamp)) || !unescape(words[0]) || !unescape(words[3]) ||
+	    (words[0][0] != '/' && !external_is_registered(words[0])) ||
 	    !parse_number(words[1], &ret->offset) || !parse_number(words[2], &ret->bytes))
 		return false;
 	ret->source = words[0];
@@ -120,18 +124,28 @@ static int read_row(struct row_reader *r, struct error *err)
 		return error_set(
 		    err, -EINVAL,
 		    "row %llu, '%s', is not an absolute path, an offset, a length and the path of a "
-		    "sample, separated by tabs",
+		    "sample, separated by tabs, with or without the path's modification time behind them",
 		    r->number, text);
 	r->has_row = true;
 	return 1;
 }
 
+static int changed(const struct row_reader *r, struct error *err)
+{
+	return error_set(err, -ESTALE, "%s changed while it was being indexed: run the command again",
+			 r->source);
+}
+
 static int begin(struct row_reader *r, struct scanned *to, struct error *err)
 {
+	int result;
+
 	free(r->source);
 	r->source = strdup(r->row.source);
-	return r->source ? external_stat(r->source, &to->source_bytes, &to->stamp, err)
-			 : error_errno(err, -ENOMEM, "the rows");
+	if (!r->source)
+		return error_errno(err, -ENOMEM, "the rows");
+	result = external_stat(r->source, &to->source_bytes, &to->stamp, err);
+	return result == 0 && r->row.has_stamp && r->row.stamp != to->stamp ? changed(r, err) : result;
 }
 
 static int take(struct row_reader *r, struct scanned *to, struct error *err)
@@ -157,10 +171,7 @@ static int check_unchanged(const struct row_reader *r, const struct scanned *s, 
 	uint64_t bytes, stamp;
 	int result = external_stat(r->source, &bytes, &stamp, err);
 
-	if (result == 0 && (bytes != s->source_bytes || stamp != s->stamp))
-		return error_set(err, -ESTALE, "%s changed while it was being indexed: run the command again",
-				 r->source);
-	return result;
+	return result == 0 && (bytes != s->source_bytes || stamp != s->stamp) ? changed(r, err) : result;
 }
 
 int rows_next(struct row_reader *r, struct scanned *ret, const char **ret_source, struct error *err)

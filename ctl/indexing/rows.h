@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Samples that another program found in files of any format, as lines of text: the source's absolute path,
- * the offset and the length in bytes, and the sample's path, separated by tabs. Lines of one source follow
- * one another, by ascending offset. A tab, a newline and a backslash in a name are
- * written as in C.
+ * Samples that another program found in files of any format, as lines of text: the source's absolute path or
+ * URL, the offset and the length in bytes, and the sample's path, separated by tabs. The stamp of the source
+ * (dataset/external.h) may follow: a source that has another one by now is refused. Lines of one source
+ * follow one another, by ascending offset. A tab, a newline and a backslash in a name are written as in C.
  */
 
 #include <stdio.h>

@@ -41,7 +41,8 @@ static la_ssize_t on_read(struct archive *archive, void *user, const void **data
 	struct shard_scan *s = user;
 	uint64_t left = s->result->source_bytes - s->position;
 	size_t n = left < s->read_bytes ? (size_t)left : s->read_bytes;
-	int r = n ? external_read_source(s->name, s->position, s->buffer, n, &s->error) : 0;
+	uint64_t stamp;
+	int r = n ? external_read_source(s->name, s->position, s->buffer, n, &stamp, &s->error) : 0;
 
 	if (r < 0) {
 		archive_set_error(archive, -r, "%s", s->error.text);

@@ -70,12 +70,6 @@ static int take_object(const char *name, void *context)
 {
 	const struct bucket_shards *b = context;
 
-	if (strcmp(name + b->skip, "data.mdb") == 0)
-		return error_set(
-		    b->err, -EOPNOTSUPP,
-		    "%s: LMDB is indexed in a folder, not in a bucket: copy it to a folder, or store "
-		    "its samples as tar shards",
-		    name);
 	return is_tar(name) ? add(b->shards, name, name + b->skip, b->err) : 0;
 }
 
@@ -131,6 +125,12 @@ static int refuse_empty(const char *folder, struct error *err)
 {
 	char advice[400];
 
+	if (external_is_registered(folder))
+		return error_set(
+		    err, -ENODATA,
+		    "there are no *.tar objects below %s, and no index.json of MDS or LitData and no "
+		    "data.mdb of LMDB",
+		    folder);
 	if (container_advise(folder, advice, sizeof(advice)))
 		return error_set(err, -ENODATA, "there are no *.tar files in %s: %s", folder, advice);
 	return error_set(err, -ENODATA,

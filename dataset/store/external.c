@@ -184,16 +184,19 @@ static int read_exactly(int fd, const char *name, uint64_t offset, void *buffer,
 	return 0;
 }
 
-int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err)
+int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, uint64_t *ret_stamp,
+			 struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF;
 	struct stat st;
-	uint64_t stamp;
 
 	if (external_is_registered(name))
-		return registered->read(name, offset, buffer, bytes, &stamp, err);
+		return registered->read(name, offset, buffer, bytes, ret_stamp, err);
 	fd = open_source(name, &st, err);
-	return fd < 0 ? fd : read_exactly(fd, name, offset, buffer, bytes, err);
+	if (fd < 0)
+		return fd;
+	*ret_stamp = mtime_of(&st);
+	return read_exactly(fd, name, offset, buffer, bytes, err);
 }
 
 /* Compares the source before and after the read, so that no byte of a source that is being written is passed

@@ -343,9 +343,18 @@ def _program() -> str:
                    f"socket")
 
 
+def _found_dieselctl() -> str | None:
+    return next((path for path in beside_python("dieselctl") if os.path.isfile(path)), None)
+
+
+def dieselctl() -> str:
+    """Returns the program: $DIESEL_DIESELCTL, else the one next to this Python or in PATH."""
+    return os.environ.get("DIESEL_DIESELCTL") or _found_dieselctl() or "dieselctl"
+
+
 def find_dieselctl() -> None:
     """Tells libdiesel which program reads buckets: the one next to this Python, else the one in PATH."""
-    path = next((path for path in beside_python("dieselctl") if os.path.isfile(path)), None)
+    path = _found_dieselctl()
     if path:
         native.lib.diesel_dieselctl(os.fsencode(path))
 

@@ -88,6 +88,7 @@ void external_register(const struct external_ops *ops);
 bool external_is_registered(const char *name);
 /* Calls back for each source below a name of the registered scheme, by its name. */
 int external_list(const char *name, external_list_callback *callback, void *context, struct error *err);
-/* Reads exactly [offset, offset + bytes) of a source by its name, without any check. -EBADMSG: it is shorter.
- */
-int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err);
+/* Reads exactly [offset, offset + bytes) of a source by its name, without any check. *ret_stamp is that of
+ * the state that was read. -EBADMSG: the source is shorter. */
+int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, uint64_t *ret_stamp,
+			 struct error *err);

@@ -573,15 +573,11 @@ def others_name_no_objects_of_mine(port):
             assert "s3://bucket/shards/s-0.tar is not read" in ctl(port, "cat", dataset, sample, fails=True, DIESEL_SOURCES=sources)
         for sources in ("s3://bucket", "/x,s3://bucket/shards/"):
             subprocess.run([DIESELCTL, "cat", dataset, sample], env=environment(port, DIESEL_SOURCES=sources), stdout=subprocess.DEVNULL, check=True)
-    for name in ("s3://bucket/photos.zip", "s3://bucket/photos.lmdb", "s3://bucket/lmdb", "s3://bucket/text.bin"):
-        assert "in a folder, not in a bucket" in ctl(port, "index", name, "--output", SCRATCH + "/none", fails=True), name
 
 
 def case_shards():
     """Tar shards in a bucket, read in place, from a dataset in a folder and from one in the bucket."""
-    for name in ("other", "bucket/lmdb"):  # another bucket, and an LMDB
-        os.makedirs(f"{SCRATCH}/rclone/{name}")
-    pathlib.Path(SCRATCH, "rclone/bucket/lmdb/data.mdb").write_bytes(b"x")
+    os.makedirs(f"{SCRATCH}/rclone/other")  # another bucket
     port, daemon = rclone(), new_daemon()
     objects = pathlib.Path(SCRATCH, "rclone/bucket/shards")
     objects.mkdir(parents=True)

@@ -35,19 +35,18 @@ ARRAYS = {8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "
 
 
 class Columns:
-    """The columns of an index.json, or of the folder that has one. Raises OSError, ValueError."""
+    """The columns of an index.json, or of the folder that has one; each may be in a bucket. text: its content. Raises OSError, ValueError."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.join(path, INDEX) if os.path.isdir(path) else os.fspath(path)
-        with open(self.path, encoding="utf-8") as file:
-            try:
-                index = json.load(file)
-                self.format, self.names, self.encodings, fixed = _of_mds(index) if "shards" in index else _of_litdata(index)
-                _check(self.names, self.encodings, fixed)
-            except (LookupError, TypeError, AttributeError, RecursionError) as error:
-                raise ValueError(f"{self.path} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
-            except ValueError as error:
-                raise ValueError(f"{self.path}: {error}") from None
+    def __init__(self, path: str | os.PathLike[str], text: bytes | None = None) -> None:
+        self.path, read = _place_of(os.fspath(path), text)
+        try:
+            index = json.loads(read)
+            self.format, self.names, self.encodings, fixed = _of_mds(index) if "shards" in index else _of_litdata(index)
+            _check(self.names, self.encodings, fixed)
+        except (LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"{self.path} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from None
         self._fixed = fixed  # length of each value; 0: it differs
         self._n_lengths = fixed.count(0)
         self.kinds = tuple(KINDS[self.format].get(encoding.partition(":")[0], DECODED) for encoding in self.encodings)
@@ -68,6 +67,24 @@ class Columns:
         if at != size:
             raise ValueError(f"its values have {at} bytes together, but it has {size}")
         return found
+
+
+def _place_of(path: str, text: bytes | None) -> tuple[str, bytes]:
+    """Returns (path, content) of an index.json."""
+    if text is None and path.startswith("s3://"):
+        from ..writing import objects
+        path = path if path.endswith(".json") else f"{path.rstrip('/')}/{INDEX}"
+        try:
+            return path, objects.Object(path).read_bytes()
+        except objects.Wrong as error:
+            raise OSError(str(error)) from None
+        finally:
+            objects.close()
+    if text is None:
+        path = os.path.join(path, INDEX) if os.path.isdir(path) else path
+        with open(path, "rb") as file:
+            text = file.read()
+    return path, text
 
 
 def _check(names: tuple[str, ...], encodings: tuple[str, ...], fixed: tuple[int, ...]) -> None:

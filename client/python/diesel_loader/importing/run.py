@@ -7,7 +7,6 @@ import collections
 import json
 import os
 import random
-import shutil
 import subprocess
 import tempfile
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -78,18 +77,12 @@ def kind_of(value: Any) -> str:
     return "array"
 
 
-def program() -> str:
-    """Returns dieselctl."""
-    beside = next((path for path in on_demand.beside_python("dieselctl") if os.path.isfile(path)), None)
-    return os.environ.get("DIESEL_DIESELCTL") or beside or shutil.which("dieselctl") or "dieselctl"
-
-
 def present(dataset: str) -> Iterator[tuple[str, int]]:
     """Yields (path, modification time in seconds) of a dataset's samples; none if there is no dataset."""
     if not dataset.startswith(BUCKET) and not os.path.exists(dataset):
         return
     with tempfile.TemporaryFile() as errors:
-        with subprocess.Popen([program(), "ls", "--recursive", "--json", dataset], stdout=subprocess.PIPE, stderr=errors) as listing:
+        with subprocess.Popen([on_demand.dieselctl(), "ls", "--recursive", "--json", dataset], stdout=subprocess.PIPE, stderr=errors) as listing:
             assert listing.stdout is not None
             for line in listing.stdout:
                 if line.startswith(b"{"):

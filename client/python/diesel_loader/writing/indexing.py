@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the samples of files that dieseld reads where they are: zip archives, LMDB, Megatron's token files, MDS and LitData.
+"""Finds the samples of files and objects that are read where they are: zip archives, LMDB, Megatron's token files, MDS and LitData.
 
 `dieselctl index` calls main() with its name and its arguments, which writes a row for each sample to `dieselctl index --rows -`."""
 from __future__ import annotations
@@ -17,12 +17,15 @@ import tempfile
 import zipfile
 
 from ..fields import columns
+from . import lmdb_pages
+from .objects import SCHEME, Object, Wrong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NoReturn
+    from collections.abc import Iterable, Iterator
+    from typing import IO, NoReturn, Union
 
+    Place = Union[pathlib.Path, Object]  # a file or folder, or an object or prefix
     Row = tuple[int, int, bytes]  # offset and length in bytes, path of the sample
 
 LOCAL_HEADER, LOCAL_HEADER_BYTES = b"PK\3\4", 30
@@ -30,30 +33,51 @@ MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of the type of tokens
 LMDB_FILE = "data.mdb"
 INDEX = "index.json"  # of MDS and LitData
+FILES = (".zip", ".bin", ".idx", ".mdb")
 
 
-class Wrong(Exception):
-    """A file that cannot be read in place; the text says why."""
+def _opened(path: Place) -> IO[bytes]:
+    return path.open() if isinstance(path, Object) else open(path, "rb")
 
 
-def zip_rows(path: pathlib.Path) -> Iterator[Row]:
+def _read_many(path: Place, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """Yields the bytes of ascending ranges (offset, length), fewer at the end of the file."""
+    if isinstance(path, Object):
+        yield from path.read_many(ranges)
+        return
+    with open(path, "rb") as file:
+        for offset, size in ranges:
+            file.seek(offset)
+            yield file.read(size)
+
+
+def _state_of(source: Place) -> tuple[int, ...]:
+    """Returns (length, stamp, ...) of the source."""
+    if isinstance(source, Object):
+        return source.state()
+    found = source.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def zip_rows(path: Place) -> Iterator[Row]:
     """Yields the members of an archive. Their folders are classes."""
-    try:
-        archive = zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise Wrong(f"{path} is no zip archive, or damaged: {error}") from None
-    size = path.stat().st_size
-    with archive, open(path, "rb") as file:
-        for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
-            if info.is_dir():
-                continue
+    size = _state_of(path)[0]
+    with _opened(path) as file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except zipfile.BadZipFile as error:
+            raise Wrong(f"{path} is no zip archive, or damaged: {error}") from None
+        members = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.header_offset)
+        for info in members:
             if info.flag_bits & 1:
                 raise Wrong(f"{path}: {info.filename!r} is encrypted: unzip the archive, and pack the folder")
             if info.compress_type != zipfile.ZIP_STORED:
                 raise Wrong(f"{path}: {info.filename!r} is compressed, so it cannot be read in place: unzip the archive and pack the folder, "
                             "or make it with `zip -0`")
-            file.seek(max(info.header_offset, 0))  # of an archive that lacks bytes it is too small
-            header = file.read(LOCAL_HEADER_BYTES) if info.header_offset >= 0 else b""
+            if info.header_offset < 0:
+                raise Wrong(f"{path} is damaged: {info.filename!r} has no header at byte {info.header_offset}")
+        headers = _read_many(path, ((info.header_offset, LOCAL_HEADER_BYTES) for info in members))
+        for info, header in zip(members, headers):
             if len(header) < LOCAL_HEADER_BYTES or header[:4] != LOCAL_HEADER:
                 raise Wrong(f"{path} is damaged: {info.filename!r} has no header at byte {info.header_offset}")
             offset = info.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack_from("<HH", header, 26))
@@ -80,7 +104,7 @@ def _map_of(file: pathlib.Path) -> range:
     raise Wrong(f"{file}: lmdb has not mapped the file, so its samples cannot be located")
 
 
-def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
+def lmdb_rows(path: Place, name: str | None = None) -> Iterator[Row]:
     """Yields the values of a database, in the order in which they lie in the file. Their keys are their paths; a key of several
     values gets numbers."""
     try:
@@ -88,43 +112,48 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
         import numpy
     except ImportError as error:
         raise Wrong(f"{path}: this Python lacks {error.name}: run `{sys.executable} -m pip install lmdb numpy`") from None
-    file = path / LMDB_FILE if path.is_dir() else path
-    size = file.stat().st_size
+    file = source_of(path)
+    size = _state_of(file)[0]
     if not size:
         raise Wrong(f"{file} is empty")
-    try:
-        with lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, max_dbs=1) as env:
-            wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-            if wanted > size:
-                raise Wrong(f"{file} is cut off: it has {size} bytes of {wanted}")
-            if env.info()["map_size"] < size:
-                env.set_mapsize(size)
-            database = env.open_db(name.encode(), create=False) if name else env.open_db()
-            rows: list[Row] = []
-            with env.begin(db=database, buffers=True) as transaction:
-                begin = None
-                seen = b""
-                n_same = 0
-                for key, value in transaction.cursor():
-                    key = bytes(key)
-                    if not len(value):
-                        raise Wrong(f"{path}: the value of {key!r} is empty")
-                    address = numpy.frombuffer(value, numpy.uint8).__array_interface__["data"][0]
-                    begin = begin or _map_of(file)
-                    if address not in begin:
-                        raise Wrong(f"{path}: the value of {key!r} does not lie in {file}")
-                    if address - begin.start + len(value) > size:
-                        raise Wrong(f"{file} is cut off: the value of {key!r} ends behind its end. Restore the file")
-                    n_same = n_same + 1 if key == seen and rows else 0
-                    seen = key
-                    rows.append((address - begin.start, len(value), _name_of(key) + (b".%d" % n_same if n_same else b"")))
+    with lmdb_pages.copied(file, name) if isinstance(file, Object) else contextlib.nullcontext(str(file)) as local:
+        try:
+            with lmdb.open(local, subdir=False, readonly=True, lock=False, max_dbs=1) as env:
+                wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+                if wanted > size:
+                    raise Wrong(f"{file} is cut off: it has {size} bytes of {wanted}")
+                if env.info()["map_size"] < size:
+                    env.set_mapsize(size)
+                database = env.open_db(name.encode(), create=False) if name else env.open_db()
+                with env.begin(db=database, buffers=True) as transaction:
+                    rows = list(_values_of(transaction, numpy, pathlib.Path(local), file, size))
                 if not name and rows and len(rows) <= 64 and _are_databases(env, rows, lmdb):
                     names = ", ".join(row[2].decode(errors="replace") for row in rows)
                     raise Wrong(f"{path} holds databases, of which --db chooses one: {names}")
-    except lmdb.Error as error:
-        text = str(error)
-        raise Wrong(text if text.startswith(str(path)) else f"{path}: {text}") from None
+        except lmdb.Error as error:
+            text = str(error).replace(local, str(file))
+            raise Wrong(text if text.startswith(str(path)) else f"{path}: {text}") from None
     yield from sorted(rows)
+
+
+def _values_of(transaction, numpy, local: pathlib.Path, file: Place, size: int) -> Iterator[Row]:
+    """Yields the places of values, without reading them: the mapped file of an object has only the pages of the keys."""
+    begin = None
+    seen: bytes | None = None
+    n_same = 0
+    for key, value in transaction.cursor():
+        key = bytes(key)
+        if not len(value):
+            raise Wrong(f"{file}: the value of {key!r} is empty")
+        address = numpy.frombuffer(value, numpy.uint8).__array_interface__["data"][0]
+        begin = begin or _map_of(local)
+        if address not in begin:
+            raise Wrong(f"{file}: the value of {key!r} does not lie in {file}")
+        if address - begin.start + len(value) > size:
+            raise Wrong(f"{file} is cut off: the value of {key!r} ends behind its end. Restore the file")
+        n_same = n_same + 1 if key == seen else 0
+        seen = key
+        yield address - begin.start, len(value), _name_of(key) + (b".%d" % n_same if n_same else b"")
 
 
 def _are_databases(env, rows: list[Row], lmdb) -> bool:
@@ -139,7 +168,7 @@ def _are_databases(env, rows: list[Row], lmdb) -> bool:
     return all(row[1] == 48 for row in rows) and is_database(rows[0][2])
 
 
-def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
+def megatron_rows(path: Place, tokens: int | None) -> Iterator[Row]:
     """Yields the documents of a token file or, with `tokens`, windows of N tokens and the next one, as they are trained on. The last
     tokens that fill no window are left out."""
     index = path.with_suffix(".idx").read_bytes()
@@ -149,7 +178,7 @@ def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
     item = MEGATRON_ITEM_BYTES.get(kind)
     if version != 1 or item is None or len(index) < 34 + 12 * n:
         raise Wrong(f"{path.with_suffix('.idx')} is damaged, or of a newer version")
-    size = path.stat().st_size
+    size = _state_of(path)[0]
     if tokens:
         if size // item <= tokens:
             raise Wrong(f"{path} has {size // item} tokens, and a sample of --tokens {tokens} is {tokens + 1}: choose a smaller number")
@@ -163,16 +192,17 @@ def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
         yield offset, length * item, b"%s/%09d" % (os.fsencode(path.stem), i)
 
 
-def shards_of(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, int]]:
+def shards_of(folder: Place) -> Iterator[tuple[Place, int]]:
     """Yields (file, number of samples) of the shards of MDS, or the chunks of LitData."""
     try:
-        index = json.loads((folder / INDEX).read_bytes())
+        text = (folder / INDEX).read_bytes()
+        index = json.loads(text)
         if "shards" in index:
             kind, found = "mds", [(shard["raw_data"]["basename"], shard["samples"], shard.get("compression")) for shard in index["shards"]]
         else:
             kind, form = "litdata", index["config"]
             found = [(chunk["filename"], chunk["chunk_size"], form.get("compression") or form.get("encryption")) for chunk in index["chunks"]]
-        columns.Columns(folder)
+        columns.Columns(str(folder / INDEX), text)
     except (LookupError, TypeError, AttributeError) as error:
         raise Wrong(f"{folder / INDEX} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
     except ValueError as error:
@@ -180,18 +210,17 @@ def shards_of(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, int]]:
                     else f"{folder / INDEX} is no index of MDS shards or LitData chunks") from None
     for name, n, compression in found:
         path = folder / name
-        if ".." in pathlib.PurePath(name).parts or path.is_absolute() and folder not in path.parents:
+        if ".." in pathlib.PurePath(name).parts or os.path.isabs(name):
             raise Wrong(f"{folder / INDEX} names {name}, which is outside of {folder}")
         if compression and (kind == "litdata" or not path.exists()):  # MDS keeps both where a job has decompressed the shards
             raise Wrong(f"{folder}: its shards are compressed or encrypted ({compression}), so samples cannot be read in place: run `dieselctl pack {kind}:{folder} DATASET`")
         yield path, n
 
 
-def shard_rows(path: pathlib.Path, n: int) -> Iterator[Row]:
+def shard_rows(path: Place, n: int) -> Iterator[Row]:
     """Yields the samples between the offsets at the beginning of a shard of MDS, or a chunk of LitData."""
-    size = path.stat().st_size
-    with open(path, "rb") as file:
-        head = file.read(8 + 4 * n)
+    size = _state_of(path)[0]
+    head = next(_read_many(path, [(0, 8 + 4 * n)]))
     if len(head) < 8 + 4 * n or struct.unpack_from("<I", head)[0] != n:
         raise Wrong(f"{path} does not have the {n} samples that {INDEX} lists: restore the file")
     ends = struct.unpack_from(f"<{n + 1}I", head, 4)
@@ -202,7 +231,7 @@ def shard_rows(path: pathlib.Path, n: int) -> Iterator[Row]:
         yield begin, end - begin, b"%s/%08d" % (stem, i)
 
 
-def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
+def rows_of(path: Place, arguments: argparse.Namespace) -> Iterator[Row]:
     if path.suffix == ".zip":
         return zip_rows(path)
     if path.suffix in (".bin", ".idx") and path.with_suffix(".idx").exists():
@@ -213,26 +242,29 @@ def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
                 f"LitData (with {INDEX})")
 
 
-def source_of(path: pathlib.Path) -> pathlib.Path:
+def source_of(path: Place) -> Place:
     """Returns the file that has the samples."""
-    if path.is_dir():
+    if path.suffix not in FILES and (path / LMDB_FILE).exists():
         path /= LMDB_FILE
-    return (path.with_suffix(".bin") if path.suffix == ".idx" else path).resolve()
+    if path.suffix == ".idx":
+        path = path.with_suffix(".bin")
+    return path if isinstance(path, Object) else path.resolve()
 
 
 def escaped(name: bytes) -> bytes:
     return name.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n")
 
 
-def _state_of(source: pathlib.Path) -> tuple[int, int, int]:
-    found = source.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _has_index(path: Place) -> bool:
+    return not (isinstance(path, Object) and path.suffix in FILES) and (path / INDEX).exists()
 
 
-def _sources(arguments: argparse.Namespace) -> Iterator[tuple[pathlib.Path, Iterator[Row]]]:
+def _sources(arguments: argparse.Namespace) -> Iterator[tuple[Place, Iterator[Row]]]:
     for path in arguments.files:
-        if (path / INDEX).exists():
-            yield from ((shard.resolve(), shard_rows(shard, n)) for shard, n in shards_of(path))
+        if _has_index(path):
+            for shard, n in shards_of(path):
+                source = shard if isinstance(shard, Object) else shard.resolve()
+                yield source, shard_rows(shard, n)
         else:
             yield source_of(path), rows_of(path, arguments)
 
@@ -242,10 +274,10 @@ def write_rows(to, arguments: argparse.Namespace) -> None:
         before = _state_of(source)
         offset = None
         for offset, length, name in rows:
-            to.write(b"%s\t%d\t%d\t%s\n" % (escaped(os.fsencode(source)), offset, length, escaped(name)))
+            to.write(b"%s\t%d\t%d\t%s\t%d\n" % (escaped(os.fsencode(str(source))), offset, length, escaped(name), before[1]))
         if offset is None:
             raise Wrong(f"{source} has no samples")
-        if _state_of(source) != before:
+        if _state_of(source) != before:  # of an object, each read looks
             raise Wrong(f"{source} changed while it was being indexed: run the command again")
 
 
@@ -289,9 +321,13 @@ def _wait(command: list[str], rows) -> int:
                 continue
 
 
+def place_of(name: str) -> Place:
+    return Object(name) if name.startswith(SCHEME) else pathlib.Path(name)
+
+
 def main(words: list[str] | None = None) -> NoReturn:
     parser = argparse.ArgumentParser(prog="dieselctl index", allow_abbrev=False)
-    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    parser.add_argument("files", nargs="+", type=place_of)
     parser.add_argument("--output", "-o", required=True)
     parser.add_argument("--tokens", type=int, help="token files: length of the windows that are samples, in tokens")
     parser.add_argument("--db", help="LMDB: the name of the database in the file")
@@ -311,8 +347,9 @@ def main(words: list[str] | None = None) -> NoReturn:
             sys.exit(status)
         rows.seek(0)
         status = _wait(command, rows)
-        folders = [path for path in arguments.files if (path / INDEX).exists()]
+        folders = [path for path in arguments.files if _has_index(path)]
         if status == 0 and folders and "--json" not in others:
-            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(folders[0].resolve())!r})")
+            where = folders[0] if isinstance(folders[0], Object) else folders[0].resolve()
+            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(where)!r})")
         sys.exit(status)
 

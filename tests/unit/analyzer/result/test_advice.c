@@ -560,7 +560,7 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_non_null(advise(&analysis, "sleeps on purpose"));
 }
 
-/* Of 200 ms that a save costs, the trainer waits for `await_ms`. */
+/* A save costs 200 ms, and the trainer waits for `await_ms` of them. */
 static bool trains_on(uint64_t await_ms)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 0, 0);

@@ -240,26 +240,40 @@ static bool of_saving_child(const struct timeline *timeline, const struct roles 
 	return false;
 }
 
+/* Returns true if a thread that saves ended this sleep of another thread of the trainer's process, which
+ * waits for the save: any sleep, if a child saves; else none that may be for a lock. */
+static bool waits_for_save(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
+			   const struct timeline_off *off)
+{
+	const struct timeline_thread *waker =
+	    off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+
+	return waker && saves[waker - timeline->threads] &&
+	       (checkpoint_is_child(roles, waker) || checkpoint_awaited(timeline, saves, off));
+}
+
 void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves)
 {
-	bool children = false;
+	bool children = false, more = false;
 
-	for (size_t i = 0; i < timeline->n_threads; i++)
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		more |= saves[i] > 0;
 		children |= saves[i] && checkpoint_is_child(roles, &timeline->threads[i]);
+	}
 	for (size_t i = 0; children && i < timeline->n_threads; i++)
 		if (!saves[i] && of_saving_child(timeline, roles, saves, &timeline->threads[i]))
 			saves[i] = 1;
-	for (size_t i = 0; children && i < timeline->n_threads; i++) {
-		const struct timeline_thread *thread = &timeline->threads[i];
+	/* One thread may wait for another one, which waits for the writer. */
+	while (more) {
+		more = false;
+		for (size_t i = 0; i < timeline->n_threads; i++) {
+			const struct timeline_thread *thread = &timeline->threads[i];
 
-		for (size_t k = 0; roles->of[i] == ROLE_HELPER && k < thread->n_offs && !saves[i]; k++) {
-			const struct timeline_thread *waker =
-			    thread->offs[k].waker_tid ? timeline_find(timeline, thread->offs[k].waker_tid,
-								      thread->offs[k].waking_ns)
-						      : NULL;
-
-			saves[i] =
-			    waker && checkpoint_is_child(roles, waker) && saves[waker - timeline->threads];
+			for (size_t k = 0; roles->of[i] == ROLE_HELPER && k < thread->n_offs && !saves[i];
+			     k++) {
+				saves[i] = waits_for_save(timeline, roles, saves, &thread->offs[k]);
+				more |= saves[i] > 0;
+			}
 		}
 	}
 }

@@ -39,7 +39,7 @@ int checkpoints_find(const struct checkpoint_input *input, const struct timeline
 /* Returns true for threads of processes that the trainer's process made, other than its loader's workers. */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
 
-/* Also sets saves[] for threads of the trainer's process that a saving child wakes: they wait for it. */
+/* Also sets saves[] for threads of the trainer's process that wait for a thread or child that saves. */
 void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves);
 
 /* Returns true if a thread that saves ended this sleep of the trainer. */

@@ -165,6 +165,18 @@ static void test_child_that_answers_by_another_thread(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
 }
 
+/* The trainer waits for a thread that does not write itself, but waits for the one that writes. */
+static void test_wait_for_a_thread_that_waits_for_a_save(void **state)
+{
+	steps();
+	write_file(REQUESTER, 3300, 5600, LARGE);
+	script_off(&s, HELPER, 3300, 5610, 5610, 0x1, REQUESTER);
+	script_off(&s, TRAINER, 5250, 5650, 5650, 0x1, HELPER);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
+	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
+	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
+}
+
 /* A thread does not wait for a save if a child that saves nothing wakes it, or if a saving thread of its own
  * process does. Files that children of other processes write are no checkpoints. */
 static void test_who_saves_nothing(void **state)
@@ -645,6 +657,7 @@ UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_wait_for_a_thread_that_saves), cmocka_unit_test(test_waits_within_a_save),
 	   cmocka_unit_test(test_child_that_answers_a_thread),
 	   cmocka_unit_test(test_child_that_answers_by_another_thread),
+	   cmocka_unit_test(test_wait_for_a_thread_that_waits_for_a_save),
 	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_copy_by_stack_samples),
 	   cmocka_unit_test(test_copy_right_behind_a_save),
 	   cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),

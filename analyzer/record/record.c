@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/types.h>
 #include <sys/utsname.h>
@@ -347,10 +348,27 @@ struct recorder {
 	struct nvml *nvml; /* NULL: not needed, or not available */
 };
 
+/* Takes over the priority of a process that the kernel would prefer to the recorder: on a busy machine it
+ * could end before its steps can be seen. */
+static void priority_follow(pid_t pid)
+{
+	int theirs;
+
+	errno = 0;
+	theirs = getpriority(PRIO_PROCESS, (id_t)pid);
+	if (errno || theirs >= getpriority(PRIO_PROCESS, 0))
+		return;
+	if (setpriority(PRIO_PROCESS, 0, theirs))
+		log_debug("cannot take over the priority %d of process %d: %s", theirs, (int)pid,
+			  strerror(errno));
+}
+
 static void on_event(void *user, const struct event *event)
 {
 	struct recorder *recorder = user;
 
+	if (event->type == EVENT_EXEC)
+		priority_follow((pid_t)event->tid);
 	if (event->type == EVENT_EXIT)
 		record_roots_exit(&recorder->roots, (pid_t)event->tid);
 	if (!recorder->has_steps && (event->type == EVENT_STEP || event->type == EVENT_MARK)) {
@@ -587,6 +605,7 @@ static int job_begin(struct recorder *recorder, struct record_result *result, st
 			r = record_roots_add(&recorder->roots, options->tgids[i], err);
 		if (r < 0)
 			return r;
+		priority_follow(options->tgids[i]);
 		if (options->n_tgids == 1)
 			say_worker(options->tgids[i]);
 	}

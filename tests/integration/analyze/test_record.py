@@ -178,6 +178,14 @@ class KnownJobs(Recording):
         inode = os.stat(os.path.join(self.folder, "libdata.so.1")).st_ino
         self.assertFalse([e for e in recording.of(s.FAULT) if e.inode == inode])
 
+    @unittest.skipIf(os.geteuid(), "a higher priority needs root")
+    def test_a_preferred_job_does_not_hold_the_recorder_up(self):
+        follows = ("import os, time\n"
+                   "end = time.monotonic() + 60\n"
+                   "while os.getpriority(os.PRIO_PROCESS, os.getppid()) > -7 and time.monotonic() < end: time.sleep(0.01)\n"
+                   "raise SystemExit(os.getpriority(os.PRIO_PROCESS, os.getppid()) != -7)")
+        self.record("nice", "-n", -7, sys.executable, "-c", follows)
+
     def test_descendants_belong_to_the_job(self):
         recording = self.record(JOB, "family", 4, status=5)
         root = recording.number("root_tgid")

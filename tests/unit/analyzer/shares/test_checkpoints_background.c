@@ -580,8 +580,8 @@ static void test_waits_for_the_save_before_end_with_a_longer_interval(void **sta
 	assert_in_range(report->advised_steps, 9, 10);
 }
 
-/* The copy follows the backward pass, and the rest of its step is as slow as the save's other steps. The
- * excess there is no part of the copy. */
+/* The copy follows the backward pass, and the rest of its step is as slow as the save's other steps. That
+ * is no part of the copy. */
 static void test_the_rest_of_a_copy_s_step_is_no_copy(void **state)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;

@@ -17,6 +17,8 @@
 
 #define FDS_MAX 1024 /* tracked descriptors; enough, because Linux assigns the lowest free number */
 
+#define WHOLE 0.98 /* minimum part of the largest save's bytes that a whole save has */
+
 struct checkpoint_finder {
 	const struct study *study;
 	struct interval_list spans;
@@ -222,33 +224,63 @@ static bool is_copy(const struct checkpoint_finder *finder, const struct interva
 	       !interval_list_cover(ends, item->end_ns, next->begin_ns + 1);
 }
 
-/* Joins what a wait of the trainer cut apart, if it was no wait for a whole save: a save may also be awaited
- * in its middle (orbax). Then its parts have together no more bytes than another save. */
+static void item_add(struct checkpoint_item *sum, const struct checkpoint_item *item)
+{
+	sum->end_ns = item->end_ns;
+	sum->own_ns += item->own_ns;
+	sum->first_ns = sum->first_ns ? sum->first_ns : item->first_ns;
+	sum->bytes += item->bytes;
+	sum->write_ns += item->write_ns;
+	sum->fsync_ns += item->fsync_ns;
+	sum->writeback_ns += item->writeback_ns;
+}
+
+/* Returns true for a save that has as many bytes as the largest one. */
+static bool is_whole(const struct checkpoint_item *item, uint64_t most)
+{
+	return (double)item->bytes >= WHOLE * (double)most;
+}
+
+/* Returns the most time between two pieces of a save: a quarter of the time between whole saves. */
+static uint64_t pause_find(const struct checkpoint_report *report, uint64_t most)
+{
+	uint64_t first_ns = 0, last_ns = 0, n = 0;
+
+	for (size_t i = 0; i < report->n_items; i++) {
+		if (!is_whole(&report->items[i], most))
+			continue;
+		first_ns = n++ ? first_ns : report->items[i].begin_ns;
+		last_ns = report->items[i].begin_ns;
+	}
+	return max_ns(STACK_BACKGROUND_SLEEP_NS, n > 1 ? (last_ns - first_ns) / (n - 1) / 4 : 0);
+}
+
+/* Joins the pieces of saves in the background that are written with pauses, or in which the trainer waits
+ * (orbax): pieces that have together as many bytes as the largest save. */
 static void items_join(struct checkpoint_report *report)
 {
-	uint64_t most = 0;
-	size_t n = 0;
+	struct checkpoint_item *items = report->items;
+	uint64_t most = 0, pause_ns;
+	size_t n = 0, next;
 
 	for (size_t i = 0; i < report->n_items; i++)
-		most = max_ns(most, report->items[i].bytes);
-	for (size_t i = 1; i < report->n_items; i++) {
-		struct checkpoint_item *last = &report->items[n], *item = &report->items[i];
+		most = max_ns(most, items[i].bytes);
+	pause_ns = pause_find(report, most);
+	for (size_t i = 0; i < report->n_items; i = next) {
+		struct checkpoint_item sum = items[i];
 
-		if (!last->background || !item->background || last->bytes + item->bytes > most ||
-		    item->begin_ns > last->end_ns + STACK_BACKGROUND_SLEEP_NS) {
-			report->items[++n] = *item;
-			continue;
+		for (next = i + 1; next < report->n_items && items[next].background && sum.background &&
+				   items[next].begin_ns <= sum.end_ns + pause_ns &&
+				   (double)(sum.bytes + items[next].bytes) <= (double)most / WHOLE;
+		     next++)
+			item_add(&sum, &items[next]);
+		if (!is_whole(&sum, most)) {
+			sum = items[i];
+			next = i + 1;
 		}
-		last->end_ns = item->end_ns;
-		last->own_ns += item->own_ns;
-		last->first_ns = last->first_ns ? last->first_ns : item->first_ns;
-		last->bytes += item->bytes;
-		last->write_ns += item->write_ns;
-		last->fsync_ns += item->fsync_ns;
-		last->writeback_ns += item->writeback_ns;
+		items[n++] = sum;
 	}
-	if (report->n_items)
-		report->n_items = n + 1;
+	report->n_items = n;
 }
 
 /* Drops items that wrote next to nothing: copies that are written later, or syncs of logs and the like. */

@@ -607,6 +607,22 @@ static void test_the_rest_of_a_copy_s_step_is_no_copy(void **state)
 	assert_in_range(report->cause_ns[CHECKPOINT_UNKNOWN] / TICK_NS, 1220, 1280);
 }
 
+/* Between the pieces of a save there may be a step; saves of other sizes are no pieces. */
+static void test_pieces_with_pauses_are_one_save(void **state)
+{
+	steps();
+	write_file(REQUESTER, 1300, 1800, LARGE);
+	write_file(REQUESTER, 3100, 3150, LARGE / 4);
+	write_file(REQUESTER, 3300, 3900, LARGE - LARGE / 4);
+	write_file(REQUESTER, 5300, 5900, LARGE);
+	write_file(REQUESTER, 7300, 7350, LARGE / 4);
+	write_file(REQUESTER, 8300, 8350, LARGE / 4);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 5);
+	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
+	assert_int_equal(analysis->checkpoints->items[3].bytes, LARGE / 4);
+}
+
 /* The trainer also waits in the middle of a save. The save's two files have as many bytes as other saves. */
 static void test_a_wait_in_the_middle_of_a_save_ends_none(void **state)
 {
@@ -669,6 +685,7 @@ UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_the_interval_is_that_of_a_sweep_over_all),
 	   cmocka_unit_test(test_staging_that_slows_steps_is_to_be_awaited),
 	   cmocka_unit_test(test_the_rest_of_a_copy_s_step_is_no_copy),
+	   cmocka_unit_test(test_pieces_with_pauses_are_one_save),
 	   cmocka_unit_test(test_a_wait_in_the_middle_of_a_save_ends_none),
 	   cmocka_unit_test(test_no_interval_if_saves_follow_one_another),
 	   cmocka_unit_test(test_waits_for_the_save_before_end_with_a_longer_interval))

@@ -8,14 +8,14 @@ import sys
 import support
 from peers.environments import python_of
 
-PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax", "spdl")
+PACKAGES = ("torch", "transformers", "accelerate", "datasets", "lightning", "scikit-learn", "jax", "spdl", "orbax-checkpoint")
 LOOK = """
 import importlib.metadata, importlib.util, json, sys
-names = {"sklearn": "scikit-learn"}
+names = {"sklearn": "scikit-learn", "orbax": "orbax-checkpoint"}
 found = {n: importlib.metadata.version(names.get(n, n)) for n in sys.argv[1:] if importlib.util.find_spec(n)}
 print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "found": found}))
 """
-MODULES = ("torch", "safetensors", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy", "spdl")
+MODULES = ("torch", "safetensors", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy", "spdl", "orbax")
 
 
 class Pythons:

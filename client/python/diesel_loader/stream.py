@@ -11,6 +11,7 @@ import contextlib
 import errno
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -25,7 +26,8 @@ log = logging.getLogger("diesel_loader")
 POLL_INTERVAL_MS = 2  # interval of checks for new batches while a worker is idle and another one's result is awaited
 WAIT_MS = 1000
 MAX_WORKERS = 256     # the daemon's requests above this are an error
-STAY_S = 0.5          # maximum wait, at exit, for daemon threads to reach the point where they stop
+STAY_S = 0.5          # maximum wait, at exit, for daemon threads to reach the point where they stop, since one was in a call here
+INSIDE_S = 5          # maximum of such waits together: on a busy machine, a thread that will reach that point may get no core for long
 
 _threads: "set[int]" = set()  # identifiers of threads that have called enter(), including ended ones
 _ending = False       # True: the interpreter is shutting down
@@ -52,10 +54,23 @@ def _end():
     raise errors that nobody can handle."""
     global _ending
     _ending = True
-    end = time.monotonic() + STAY_S
-    while any(thread.ident in _threads for thread in threading.enumerate() if thread is not threading.current_thread()) \
-            and time.monotonic() < end:
+    begin = time.monotonic()
+    end = begin + STAY_S
+    while left := [thread for thread in threading.enumerate() if thread.ident in _threads and thread is not threading.current_thread()]:
+        now = time.monotonic()
+        if any(map(_is_inside, left)):
+            end = min(now + STAY_S, begin + INSIDE_S)
+        if now >= end:
+            break
         time.sleep(0.001)
+
+
+def _is_inside(thread):
+    """True if the thread runs a call of this package."""
+    frame, here = sys._current_frames().get(thread.ident), os.path.dirname(__file__)
+    while frame and os.path.dirname(frame.f_code.co_filename) != here:
+        frame = frame.f_back
+    return frame is not None
 
 
 weakref.finalize(lambda: None, int).detach()  # registers weakref's exit handler, which ends pools: ours, registered later, runs before it

@@ -70,6 +70,24 @@ class End(Case):
                     wait_until("the end", lambda: not any(map(alive, map(int, out.split()))))
         wait_until("the end of the sessions", lambda: not diesel.served.status()["sessions"])
 
+    def test_a_daemon_thread_in_the_loader_reaches_the_point_where_it_stops(self):
+        """Exit waits for it longer than for a thread outside of the loader: the sleep is a busy machine."""
+        status, out, err = self.python("-c", f"""
+import atexit, threading, time
+entered, left = threading.Event(), []
+atexit.register(lambda: print(len(left)))  # runs after the loader's own
+import diesel_loader.torch
+def transform(x):
+    entered.set()
+    time.sleep(1)
+    left.append(x)
+    return x
+loader = diesel_loader.torch.DataLoader({str(self.sets["equal"])!r}, 1, transform=transform, num_workers=0)
+threading.Thread(target=lambda: list(loader), daemon=True).start()
+entered.wait()
+""")
+        self.assertEqual((status, out, err), (0, "1\n", ""))
+
 
 class Threads(Case):
     def test_a_loader_in_each(self):

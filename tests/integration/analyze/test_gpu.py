@@ -160,8 +160,9 @@ class Waits(Gpu):
         for pageable in "01":
             clock, report = self.job("copy_after", "cuMemcpyDtoHAsync_v2", steps=20, DIESEL_STANDIN_PAGEABLE=pageable,
                                      DIESEL_STANDIN_COPY_US="3000", DIESEL_STANDIN_WAIT="block")
-            names = {c["name"] for c in report["gpu"]["calls"]}
-            self.assertEqual("cuMemcpyDtoHAsync_v2" in names, pageable == "1")
+            # A busy machine may take the core away in any call, for moments.
+            waited = sum(c["seconds"] for c in report["gpu"]["calls"] if c["name"] == "cuMemcpyDtoHAsync_v2")
+            self.assertEqual(waited > 0.5 * 20 * 0.003, pageable == "1")
             self.check_count(report["gpu"]["copies"], 20, 1)
             clock["sync"] += clock["copies"] if pageable == "1" else 0
             self.check_sync(clock, report)

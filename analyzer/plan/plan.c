@@ -34,15 +34,15 @@ size_t plan_n_nodes(const struct plan_cluster *cluster)
 
 size_t plan_first_too_large(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs)
 {
-	size_t i = 0;
-	uint32_t most = 0;
+	for (size_t i = 0; i < n_jobs; i++) {
+		bool fits = false;
 
-	for (size_t kind = 0; kind < cluster->n_kinds; kind++)
-		if (cluster->kinds[kind].n && cluster->kinds[kind].accelerators > most)
-			most = cluster->kinds[kind].accelerators;
-	while (i < n_jobs && jobs[i].accelerators <= most)
-		i++;
-	return i;
+		for (size_t kind = 0; kind < cluster->n_kinds && !fits; kind++)
+			fits = plan_nodes_of(cluster, kind, &jobs[i]) > 0;
+		if (!fits)
+			return i;
+	}
+	return n_jobs;
 }
 
 /* ---- jobs on nodes ---------------------------------------------------------------------------- */
@@ -55,7 +55,9 @@ int place_init(const struct plan_table *table, struct placement *ret_place)
 	place.nodes = calloc(place.n_nodes + 1, sizeof(*place.nodes));
 	place.node_of = calloc(table->n_jobs + 1, sizeof(*place.node_of));
 	place.choice = calloc(table->n_jobs + 1, sizeof(*place.choice));
-	if (!place.nodes || !place.node_of || !place.choice) {
+	place.n_empty = calloc(cluster->n_kinds + 1, sizeof(*place.n_empty));
+	place.further = calloc(table->n_jobs + 1, sizeof(*place.further));
+	if (!place.nodes || !place.node_of || !place.choice || !place.n_empty || !place.further) {
 		place_free(&place);
 		return -ENOMEM;
 	}
@@ -66,6 +68,8 @@ int place_init(const struct plan_table *table, struct placement *ret_place)
 							.cores = size->cores,
 							.memory_bytes = size->memory_bytes};
 	}
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+		place.n_empty[kind] = cluster->kinds[kind].n;
 	for (size_t job = 0; job < table->n_jobs; job++)
 		place.node_of[job] = PLAN_WAITS;
 	*ret_place = place;
@@ -76,7 +80,11 @@ void place_free(struct placement *place)
 {
 	for (size_t node = 0; place->nodes && node < place->n_nodes; node++)
 		free(place->nodes[node].jobs);
+	for (size_t job = 0; place->further && job < place->table->n_jobs; job++)
+		free(place->further[job]);
 	free(place->nodes);
+	free(place->n_empty);
+	free(place->further);
 	free(place->node_of);
 	free(place->choice);
 	*place = (struct placement){0};
@@ -91,6 +99,61 @@ static void wish_count(struct placement *place, size_t job, size_t node, double 
 	place->nodes[node].memory_bytes -= sign * wish->memory_bytes;
 }
 
+static struct plan_shape shape_at(const struct placement *place, size_t job, size_t node)
+{
+	return plan_shape_of(plan_node(place->table->cluster, node), &place->table->jobs[job]);
+}
+
+static bool is_empty(const struct placement *place, size_t node)
+{
+	return place->nodes[node].accelerators == plan_node(place->table->cluster, node)->accelerators;
+}
+
+/* Takes accelerators of a node, or gives them back. */
+static void accelerators_take(struct placement *place, size_t node, uint32_t n)
+{
+	place->n_empty[plan_kind_of(place->table->cluster, node)] -= is_empty(place, node);
+	place->nodes[node].accelerators -= n;
+}
+
+static void accelerators_give(struct placement *place, size_t node, uint32_t n)
+{
+	place->nodes[node].accelerators += n;
+	place->n_empty[plan_kind_of(place->table->cluster, node)] += is_empty(place, node);
+}
+
+/* Gives the job the further nodes that it has with this home. -ENOMEM. */
+static int further_put(struct placement *place, size_t job, size_t home)
+{
+	const struct plan_cluster *cluster = place->table->cluster;
+	size_t kind = plan_kind_of(cluster, home), n = 0;
+	uint32_t n_further = shape_at(place, job, home).n_further;
+
+	if (!n_further)
+		return 0;
+	place->further[job] = calloc(n_further, sizeof(*place->further[job]));
+	if (!place->further[job])
+		return -ENOMEM;
+	for (size_t node = 0; n < n_further && node < place->n_nodes; node++) {
+		if (node == home || plan_kind_of(cluster, node) != kind || !is_empty(place, node))
+			continue;
+		accelerators_take(place, node, cluster->kinds[kind].accelerators);
+		place->further[job][n++] = node;
+	}
+	return 0;
+}
+
+static void further_take(struct placement *place, size_t job, size_t home)
+{
+	uint32_t n = place->further[job] ? shape_at(place, job, home).n_further : 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		accelerators_give(place, place->further[job][i],
+				  plan_node(place->table->cluster, home)->accelerators);
+	free(place->further[job]);
+	place->further[job] = NULL;
+}
+
 int place_put(struct placement *place, size_t job, size_t node)
 {
 	struct place_node *at = &place->nodes[node];
@@ -98,10 +161,10 @@ int place_put(struct placement *place, size_t job, size_t node)
 	if (!at->jobs)
 		at->jobs =
 		    calloc(plan_node(place->table->cluster, node)->accelerators + 1, sizeof(*at->jobs));
-	if (!at->jobs)
+	if (!at->jobs || further_put(place, job, node) < 0)
 		return -ENOMEM;
 	at->jobs[at->n_jobs++] = job;
-	at->accelerators -= place->table->jobs[job].accelerators;
+	accelerators_take(place, node, shape_at(place, job, node).home);
 	place->node_of[job] = node;
 	wish_count(place, job, node, 1);
 	return 0;
@@ -115,40 +178,55 @@ void place_take(struct placement *place, size_t job)
 	while (at->jobs[i] != job)
 		i++;
 	at->jobs[i] = at->jobs[--at->n_jobs];
-	at->accelerators += place->table->jobs[job].accelerators;
+	further_take(place, job, node);
+	accelerators_give(place, node, shape_at(place, job, node).home);
 	place->node_of[job] = PLAN_WAITS;
 	wish_count(place, job, node, -1);
 }
 
 static bool has_accelerators(const struct placement *place, size_t job, size_t node)
 {
-	return place->nodes[node].accelerators >= place->table->jobs[job].accelerators;
+	const struct plan_cluster *cluster = place->table->cluster;
+	size_t kind = plan_kind_of(cluster, node);
+	const struct plan_shape shape = shape_at(place, job, node);
+
+	return place->nodes[node].accelerators >= shape.home &&
+	       place->n_empty[kind] - is_empty(place, node) >= shape.n_further &&
+	       plan_nodes_of(cluster, kind, &place->table->jobs[job]);
 }
 
-/* Returns how far wishes would exceed the node, in parts of its size: negative if they fit. */
-static double excess_with(const struct placement *place, size_t job, size_t node)
+/* Returns how far wishes would exceed the node, in parts of its size: negative if they fit. *ret_lack: of
+ * which of the two more is wanted. */
+static double excess_with(const struct placement *place, size_t job, size_t node, enum plan_lack *ret_lack)
 {
 	const struct plan_nodes *size = plan_node(place->table->cluster, node);
 	const struct plan_option *wish = plan_wish(plan_options_of(place->table, job, node));
 	double cores = (wish->cores - place->nodes[node].cores) / size->cores;
 	double memory = (wish->memory_bytes - place->nodes[node].memory_bytes) / size->memory_bytes;
 
+	*ret_lack = cores >= memory ? PLAN_LACKS_CORES : PLAN_LACKS_MEMORY;
 	return fmax(cores, memory);
 }
 
-size_t place_find(const struct placement *place, size_t job, enum plan_strategy strategy)
+size_t place_find(const struct placement *place, size_t job, enum plan_strategy strategy,
+		  enum plan_lack *ret_lack)
 {
+	enum plan_lack lack = PLAN_LACKS_ACCELERATORS;
 	size_t best = PLAN_WAITS;
-	double best_cost = INFINITY;
+	double best_cost = INFINITY, least_excess = INFINITY;
 
 	for (size_t node = 0; node < place->n_nodes; node++) {
+		enum plan_lack wanted;
 		double excess, cost;
 
 		if (!has_accelerators(place, job, node))
 			continue;
-		excess = excess_with(place, job, node);
-		if (strategy == PLAN_GREEDY && excess > TOLERANCE)
+		excess = excess_with(place, job, node, &wanted);
+		if (strategy == PLAN_GREEDY && excess > TOLERANCE) {
+			lack = excess < least_excess ? wanted : lack;
+			least_excess = fmin(excess, least_excess);
 			continue;
+		}
 		/* Tuned jobs go where wishes exceed the node least, so that each node has hungry and modest
 		 * ones. The others fill a node before the next, which leaves whole nodes to larger jobs. */
 		cost = strategy == PLAN_TUNE ? excess : place->nodes[node].accelerators;
@@ -157,6 +235,8 @@ size_t place_find(const struct placement *place, size_t job, enum plan_strategy 
 			best_cost = cost;
 		}
 	}
+	if (ret_lack)
+		*ret_lack = best == PLAN_WAITS ? lack : PLAN_LACKS_NOTHING;
 	return best;
 }
 
@@ -228,7 +308,8 @@ static size_t turns_take(const struct plan_table *table, struct plan_turn *turns
 	return n;
 }
 
-static int place_all(struct placement *place, enum plan_strategy strategy)
+/* lacks: one per job. */
+static int place_all(struct placement *place, enum plan_strategy strategy, enum plan_lack *lacks)
 {
 	struct plan_turn *turns = calloc(place->table->n_jobs + 1, sizeof(*turns));
 	size_t n = turns ? turns_take(place->table, turns) : 0;
@@ -237,7 +318,7 @@ static int place_all(struct placement *place, enum plan_strategy strategy)
 	if (r == 0 && strategy != PLAN_GREEDY)
 		qsort(turns, n, sizeof(*turns), by_turn);
 	for (size_t i = 0; r == 0 && i < n; i++) {
-		size_t node = place_find(place, turns[i].job, strategy);
+		size_t node = place_find(place, turns[i].job, strategy, &lacks[turns[i].job]);
 
 		if (node != PLAN_WAITS)
 			r = place_put(place, turns[i].job, node);
@@ -322,7 +403,7 @@ int place_swap(struct placement *place, size_t node, size_t *tries, bool *ret_be
 		for (size_t i = 0; r == 0 && *tries && other != node && i < place->nodes[other].n_jobs; i++) {
 			size_t one = neediest(place, node, i), job = place->nodes[other].jobs[i];
 
-			if (one == PLAN_WAITS ||
+			if (one == PLAN_WAITS || place->further[one] || place->further[job] ||
 			    place->table->jobs[one].accelerators != place->table->jobs[job].accelerators)
 				continue;
 			--*tries;
@@ -364,7 +445,7 @@ static void shares_round_up(const struct placement *place, size_t node, struct p
 	}
 	for (size_t i = 0; i < at->n_jobs; i++) {
 		struct plan_share *share = &shares[at->jobs[i]];
-		struct plan_share usual = plan_proportional(cluster, size, &place->table->jobs[at->jobs[i]]);
+		struct plan_share usual = plan_home(cluster, size, &place->table->jobs[at->jobs[i]]);
 		double more = fmin(fmax(0, usual.cores - share->cores), fmax(0, cores));
 		double more_bytes =
 		    fmin(fmax(0, usual.memory_bytes - share->memory_bytes), fmax(0, memory_bytes));
@@ -378,6 +459,7 @@ static void shares_round_up(const struct placement *place, size_t node, struct p
 	}
 }
 
+/* Returns the share of the job's home. */
 static struct plan_share share_of(const struct placement *place, size_t job, enum plan_strategy strategy)
 {
 	size_t node = place->node_of[job];
@@ -387,7 +469,7 @@ static struct plan_share share_of(const struct placement *place, size_t job, enu
 	if (node == PLAN_WAITS)
 		return (struct plan_share){.node = PLAN_WAITS};
 	if (strategy == PLAN_EQUAL) {
-		struct plan_share share = plan_proportional(
+		struct plan_share share = plan_home(
 		    place->table->cluster, plan_node(place->table->cluster, node), &place->table->jobs[job]);
 
 		share.node = node;
@@ -395,11 +477,54 @@ static struct plan_share share_of(const struct placement *place, size_t job, enu
 	}
 	options = plan_options_of(place->table, job, node);
 	option = strategy == PLAN_TUNE ? &options->items[place->choice[job]] : plan_wish(options);
-	return (struct plan_share){node, option->cores, option->memory_bytes, option->speed,
-				   option->relative};
+	return (struct plan_share){.node = node,
+				   .cores = option->cores,
+				   .memory_bytes = option->memory_bytes,
+				   .speed = option->speed,
+				   .relative = option->relative};
 }
 
-static int shares_make(struct placement *place, enum plan_strategy strategy, struct plan *ret_plan)
+static size_t n_parts_of(const struct placement *place, size_t job)
+{
+	size_t node = place->node_of[job];
+
+	return node == PLAN_WAITS ? 0 : shape_at(place, job, node).n_further + 1;
+}
+
+/* Makes the parts of each job out of the share of its home. -ENOMEM. */
+static int parts_make(const struct placement *place, struct plan *plan)
+{
+	const struct plan_cluster *cluster = place->table->cluster;
+	size_t n = 0;
+
+	for (size_t job = 0; job < place->table->n_jobs; job++)
+		n += n_parts_of(place, job);
+	plan->parts = calloc(n + 1, sizeof(*plan->parts));
+	if (!plan->parts)
+		return -ENOMEM;
+	for (size_t job = 0; job < place->table->n_jobs; job++) {
+		struct plan_share *share = &plan->shares[job];
+
+		share->first_part = plan->n_parts;
+		share->n_parts = n_parts_of(place, job);
+		if (!share->n_parts)
+			continue;
+		plan->parts[plan->n_parts++] = (struct plan_part){
+		    share->node, shape_at(place, job, share->node).home, share->cores, share->memory_bytes};
+		for (size_t i = 0; i + 1 < share->n_parts; i++) {
+			struct plan_part part = plan_further(cluster, plan_node(cluster, share->node));
+
+			part.node = place->further[job][i];
+			share->cores += part.cores;
+			share->memory_bytes += part.memory_bytes;
+			plan->parts[plan->n_parts++] = part;
+		}
+	}
+	return 0;
+}
+
+static int shares_make(struct placement *place, enum plan_strategy strategy, const enum plan_lack *lacks,
+		       struct plan *ret_plan)
 {
 	size_t n_jobs = place->table->n_jobs;
 	struct plan plan = {.shares = calloc(n_jobs + 1, sizeof(*plan.shares))};
@@ -416,11 +541,17 @@ static int shares_make(struct placement *place, enum plan_strategy strategy, str
 	}
 	for (size_t job = 0; job < n_jobs; job++) {
 		plan.shares[job] = share_of(place, job, strategy);
+		plan.shares[job].lack = lacks[job];
 		plan.total += plan.shares[job].relative;
 		plan.n_waiting += plan.shares[job].node == PLAN_WAITS;
 	}
 	for (size_t node = 0; strategy == PLAN_TUNE && node < place->n_nodes; node++)
 		shares_round_up(place, node, plan.shares);
+	r = parts_make(place, &plan);
+	if (r < 0) {
+		free(plan.shares);
+		return r;
+	}
 	*ret_plan = plan;
 	return 0;
 }
@@ -442,16 +573,22 @@ int plan_make(const struct plan_cluster *cluster, const struct plan_job *jobs, s
 {
 	struct plan_table table = {0};
 	struct placement place = {0};
+	enum plan_lack *lacks = calloc(n_jobs + 1, sizeof(*lacks));
 	int r = sane(cluster, jobs, n_jobs) ? 0 : -EINVAL;
 
+	if (!lacks)
+		r = -ENOMEM;
+	for (size_t i = 0; lacks && i < n_jobs; i++)
+		lacks[i] = PLAN_LACKS_ACCELERATORS;
 	if (r == 0)
 		r = plan_table_make(cluster, jobs, n_jobs, &table);
 	if (r == 0)
 		r = place_init(&table, &place);
 	if (r == 0)
-		r = place_all(&place, strategy);
+		r = place_all(&place, strategy, lacks);
 	if (r == 0)
-		r = shares_make(&place, strategy, ret_plan);
+		r = shares_make(&place, strategy, lacks, ret_plan);
+	free(lacks);
 	place_free(&place);
 	if (table.options)
 		plan_table_free(&table);
@@ -461,5 +598,6 @@ int plan_make(const struct plan_cluster *cluster, const struct plan_job *jobs, s
 void plan_free(struct plan *plan)
 {
 	free(plan->shares);
+	free(plan->parts);
 	*plan = (struct plan){0};
 }

@@ -123,8 +123,13 @@ static void column_add(struct programme *lp, const struct plan_table *table, siz
 	const struct plan_nodes *nodes = &table->cluster->kinds[kind];
 	int row = (int)(table->n_jobs + ROWS_PER_KIND * kind), at = lp->start[lp->n_columns];
 	const int rows[ENTRIES] = {(int)job, row, row + 1, row + 2};
-	const double values[ENTRIES] = {1, table->jobs[job].accelerators, option->cores / nodes->cores,
-					option->memory_bytes / nodes->memory_bytes};
+	const struct plan_shape shape = plan_shape_of(nodes, &table->jobs[job]);
+	/* Nobody else can use what is left of a node without accelerators. */
+	bool alone = shape.home == nodes->accelerators;
+	double further = shape.n_further;
+	const double values[ENTRIES] = {1, table->jobs[job].accelerators,
+					further + (alone ? 1 : option->cores / nodes->cores),
+					further + (alone ? 1 : option->memory_bytes / nodes->memory_bytes)};
 
 	for (int i = 0; i < ENTRIES; i++) {
 		lp->row[at + i] = rows[i];
@@ -177,7 +182,7 @@ int plan_bound(const struct plan_cluster *cluster, const struct plan_job *jobs, 
 		rows_set(&lp, &table, plan);
 		for (size_t job = 0; job < n_jobs; job++)
 			for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
-				if (jobs[job].accelerators > cluster->kinds[kind].accelerators)
+				if (!plan_nodes_of(cluster, kind, &jobs[job]))
 					continue;
 				for (size_t i = 0; i < table.options[job * cluster->n_kinds + kind].n; i++)
 					column_add(&lp, &table, job, kind,

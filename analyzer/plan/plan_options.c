@@ -17,7 +17,7 @@ static size_t at_or_below(const double *points, size_t n, double x)
 	return i; /* 0: none */
 }
 
-size_t plan_point(const struct plan_job *job, double cores, double memory_bytes)
+static size_t point_at(const struct plan_job *job, double cores, double memory_bytes)
 {
 	size_t i = job->cores_known ? at_or_below(job->cores, job->n_cores, cores) : 1;
 	size_t k = job->memory_known ? at_or_below(job->memory_bytes, job->n_memory, memory_bytes) : 1;
@@ -25,16 +25,75 @@ size_t plan_point(const struct plan_job *job, double cores, double memory_bytes)
 	return i && k ? (i - 1) * job->n_memory + (k - 1) : SIZE_MAX;
 }
 
-static struct plan_share share_of_node(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+size_t plan_point(const struct plan *plan, const struct plan_job *job, const struct plan_share *share)
+{
+	double cores = INFINITY, memory_bytes = INFINITY;
+
+	/* The part with the least for each accelerator sets the pace. */
+	for (size_t i = 0; i < share->n_parts; i++) {
+		const struct plan_part *part = &plan->parts[share->first_part + i];
+
+		cores = fmin(cores, part->cores / part->accelerators);
+		memory_bytes = fmin(memory_bytes, part->memory_bytes / part->accelerators);
+	}
+	return point_at(job, cores * job->accelerators, memory_bytes * job->accelerators);
+}
+
+static uint32_t least_nodes(const struct plan_cluster *cluster, const struct plan_job *job)
+{
+	uint32_t least = UINT32_MAX;
+
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
+		const struct plan_nodes *nodes = &cluster->kinds[kind];
+		uint32_t n = plan_shape_of(nodes, job).n_further + 1;
+
+		if (n <= nodes->n && n < least)
+			least = n;
+	}
+	return least;
+}
+
+uint32_t plan_nodes_of(const struct plan_cluster *cluster, size_t kind, const struct plan_job *job)
+{
+	uint32_t n = plan_shape_of(&cluster->kinds[kind], job).n_further + 1;
+
+	return n == least_nodes(cluster, job) ? n : 0;
+}
+
+static double round_down(const struct plan_cluster *cluster, double cores)
+{
+	return cluster->core_step > 0
+		   ? floor(cores / cluster->core_step * (1 + TOLERANCE)) * cluster->core_step
+		   : cores;
+}
+
+static double round_up(const struct plan_cluster *cluster, double cores)
+{
+	return cluster->core_step > 0
+		   ? ceil(cores / cluster->core_step * (1 - TOLERANCE)) * cluster->core_step
+		   : cores;
+}
+
+struct plan_part plan_further(const struct plan_cluster *cluster, const struct plan_nodes *nodes)
+{
+	return (struct plan_part){.accelerators = nodes->accelerators,
+				  .cores = round_down(cluster, nodes->cores),
+				  .memory_bytes = nodes->memory_bytes};
+}
+
+static struct plan_share share_of_home(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				       const struct plan_job *job)
 {
-	double part = (double)job->accelerators / nodes->accelerators;
-	struct plan_share share = {.cores = part * nodes->cores, .memory_bytes = part * nodes->memory_bytes};
+	const struct plan_shape shape = plan_shape_of(nodes, job);
+	double part = (double)shape.home / nodes->accelerators, cores;
+	struct plan_share share = {.cores = round_down(cluster, part * nodes->cores),
+				   .memory_bytes = part * nodes->memory_bytes};
 	size_t point;
 
-	if (cluster->core_step > 0)
-		share.cores = floor(share.cores / cluster->core_step * (1 + TOLERANCE)) * cluster->core_step;
-	point = plan_point(job, share.cores, share.memory_bytes);
+	cores = share.cores / shape.home;
+	if (shape.n_further)
+		cores = fmin(cores, plan_further(cluster, nodes).cores / nodes->accelerators);
+	point = point_at(job, cores * job->accelerators, share.memory_bytes / shape.home * job->accelerators);
 	share.speed = point == SIZE_MAX ? 0 : job->speeds[point];
 	return share;
 }
@@ -45,20 +104,33 @@ static double reference_speed(const struct plan_cluster *cluster, const struct p
 	double least = INFINITY;
 
 	for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
-		double speed = share_of_node(cluster, &cluster->kinds[kind], job).speed;
+		double speed = share_of_home(cluster, &cluster->kinds[kind], job).speed;
 
-		if (job->accelerators <= cluster->kinds[kind].accelerators && speed > 0)
+		if (plan_nodes_of(cluster, kind, job) && speed > 0)
 			least = fmin(least, speed);
 	}
 	return isinf(least) ? 0 : least;
 }
 
+struct plan_share plan_home(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+			    const struct plan_job *job)
+{
+	struct plan_share share = share_of_home(cluster, nodes, job);
+	double reference = share.speed > 0 ? reference_speed(cluster, job) : 0;
+
+	share.relative = reference > 0 ? share.speed / reference : 1;
+	return share;
+}
+
 struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				    const struct plan_job *job)
 {
-	struct plan_share share = share_of_node(cluster, nodes, job);
+	const struct plan_part further = plan_further(cluster, nodes);
+	struct plan_share share = plan_home(cluster, nodes, job);
+	uint32_t n = plan_shape_of(nodes, job).n_further;
 
-	share.relative = share.speed > 0 ? share.speed / reference_speed(cluster, job) : 1;
+	share.cores += n * further.cores;
+	share.memory_bytes += n * further.memory_bytes;
 	return share;
 }
 
@@ -98,10 +170,34 @@ static void prune(struct plan_options *options)
 	options->n = n;
 }
 
+/* Returns an option out of a point of the job: what its home and each further node must give for it. false:
+ * they cannot. */
+static bool option_of(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		      const struct plan_job *job, const struct plan_option *point,
+		      struct plan_option *ret_option)
+{
+	const struct plan_shape shape = plan_shape_of(nodes, job);
+	const struct plan_part further = plan_further(cluster, nodes);
+	double part = (double)nodes->accelerators / job->accelerators,
+	       home = (double)shape.home / job->accelerators;
+	struct plan_option option = *point;
+
+	if (shape.n_further) {
+		if (job->cores_known && part * point->cores > further.cores * (1 + TOLERANCE))
+			return false;
+		if (job->memory_known && part * point->memory_bytes > further.memory_bytes * (1 + TOLERANCE))
+			return false;
+		option.cores = round_up(cluster, home * point->cores);
+		option.memory_bytes = home * point->memory_bytes;
+	}
+	*ret_option = option;
+	return true;
+}
+
 int plan_options_make(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 		      const struct plan_job *job, struct plan_options *ret_options)
 {
-	const struct plan_share usual = plan_proportional(cluster, nodes, job);
+	const struct plan_share usual = plan_home(cluster, nodes, job);
 	double reference = reference_speed(cluster, job);
 	struct plan_options options = {.items =
 					   calloc(job->n_cores * job->n_memory + 1, sizeof(*options.items))};
@@ -116,13 +212,19 @@ int plan_options_make(const struct plan_cluster *cluster, const struct plan_node
 	for (size_t i = 0; usual.speed > 0 && i < (job->cores_known ? job->n_cores : 1); i++)
 		for (size_t k = 0; k < (job->memory_known ? job->n_memory : 1); k++) {
 			double speed = job->speeds[i * job->n_memory + k];
-			struct plan_option option = {.cores = job->cores_known ? job->cores[i] : usual.cores,
-						     .memory_bytes = job->memory_known ? job->memory_bytes[k]
-										       : usual.memory_bytes,
+			struct plan_option option = {.cores = job->cores[i],
+						     .memory_bytes = job->memory_bytes[k],
 						     .relative = speed / reference,
 						     .speed = speed};
 
-			if (speed >= usual.speed && option.cores <= nodes->cores * (1 + TOLERANCE) &&
+			if (!option_of(cluster, nodes, job, &option, &option))
+				continue;
+			if (!job->cores_known)
+				option.cores = usual.cores;
+			if (!job->memory_known)
+				option.memory_bytes = usual.memory_bytes;
+			if (speed >= usual.speed && reference > 0 &&
+			    option.cores <= nodes->cores * (1 + TOLERANCE) &&
 			    option.memory_bytes <= nodes->memory_bytes * (1 + TOLERANCE))
 				options.items[options.n++] = option;
 		}

@@ -6,9 +6,29 @@
 
 #include "analyzer/plan.h"
 
+/* A job's home is the node where others may have accelerators, too. It has all of each further node. */
+struct plan_shape {
+	uint32_t n_further;
+	uint32_t home; /* accelerators there */
+};
+
+static inline struct plan_shape plan_shape_of(const struct plan_nodes *nodes, const struct plan_job *job)
+{
+	uint32_t n_further = (job->accelerators - 1) / nodes->accelerators;
+
+	return (struct plan_shape){n_further, job->accelerators - n_further * nodes->accelerators};
+}
+
+/* Returns what the job has of each further node. */
+struct plan_part plan_further(const struct plan_cluster *cluster, const struct plan_nodes *nodes);
+
+/* Returns the proportional share, with cores and memory of only the home. */
+struct plan_share plan_home(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+			    const struct plan_job *job);
+
 struct plan_option {
-	double cores, memory_bytes;
-	double relative; /* as in struct plan_share */
+	double cores, memory_bytes; /* of the home */
+	double relative;            /* as in struct plan_share */
 	double speed;
 };
 

@@ -175,7 +175,7 @@ static int jobs_start(struct cluster_run *run)
 
 	for (; r == 0 && i < run->n_waiting && run->n_free; i++) {
 		size_t job = run->waiting[i];
-		size_t node = place_find(&run->place, job, run->strategy);
+		size_t node = place_find(&run->place, job, run->strategy, NULL);
 
 		if (node == PLAN_WAITS) {
 			run->waiting[n++] = job;

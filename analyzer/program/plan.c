@@ -48,18 +48,42 @@ int plan_add_nodes(struct plan_arguments *options, const char *text, struct erro
 	return 0;
 }
 
+/* Lists the i-th argument and all later ones of the same job. Returns their number; 0: an earlier one is of
+ * the same job. */
+static size_t same_job(const struct plan_argument *arguments, size_t i, size_t n_arguments,
+		       const struct plan_argument **same)
+{
+	const char *job = arguments[i].job;
+	size_t n = 0;
+
+	for (size_t k = 0; k < n_arguments; k++) {
+		if (k != i && (!job || !arguments[k].job || strcmp(arguments[k].job, job) != 0))
+			continue;
+		if (k < i)
+			return 0;
+		same[n++] = &arguments[k];
+	}
+	return n;
+}
+
 static int inputs_load(const struct plan_arguments *options, const struct plan_cluster *cluster,
 		       struct plan_inputs *inputs, struct error *err)
 {
-	int r = 0;
+	struct plan_argument *arguments = calloc(options->n_arguments + 1, sizeof(*arguments));
+	int r = arguments ? 0 : error_set(err, -ENOMEM, "out of memory");
 
+	for (size_t i = 0; r == 0 && i < options->n_arguments; i++)
+		r = plan_argument_parse(options->arguments[i], &arguments[i], err);
 	for (size_t i = 0; r == 0 && i < options->n_arguments; i++) {
-		_cleanup_(plan_argument_free) struct plan_argument argument = {0};
+		const struct plan_argument *same[PLAN_ARGUMENTS_MAX];
+		size_t n = same_job(arguments, i, options->n_arguments, same);
 
-		r = plan_argument_parse(options->arguments[i], &argument, err);
-		if (r == 0)
-			r = plan_inputs_add(&argument, cluster, inputs, err);
+		if (n)
+			r = plan_inputs_add(same, n, cluster, inputs, err);
 	}
+	for (size_t i = 0; arguments && i < options->n_arguments; i++)
+		plan_argument_free(&arguments[i]);
+	free(arguments);
 	return r;
 }
 
@@ -70,8 +94,8 @@ static int refuse_too_large(const struct plan_cluster *cluster, const struct pla
 		if (plan_first_too_large(cluster, &inputs->items[i].job, 1) == 0)
 			return error_set(
 			    err, -EINVAL,
-			    "%s: it has %u accelerators, more than any node: a job of several nodes "
-			    "has its proportional share of each, so plan without it",
+			    "%s: it has %u accelerators, more than all nodes of any one size together: give "
+			    "--cluster more nodes, or leave this job out",
 			    inputs->items[i].name, inputs->items[i].job.accelerators);
 	return 0;
 }
@@ -120,7 +144,7 @@ static void note_unknown(const struct plan_cluster *cluster, struct plan_inputs 
 		bool known = true;
 
 		for (size_t kind = 0; kind < cluster->n_kinds; kind++)
-			known &= input->job.accelerators > cluster->kinds[kind].accelerators ||
+			known &= !plan_nodes_of(cluster, kind, &input->job) ||
 				 plan_proportional(cluster, &cluster->kinds[kind], &input->job).speed > 0;
 		if (!known && !*input->note)
 			snprintf(input->note, sizeof(input->note),
@@ -130,10 +154,10 @@ static void note_unknown(const struct plan_cluster *cluster, struct plan_inputs 
 	}
 }
 
-static uint32_t workers_of(const struct plan_input *input, const struct plan_share *share)
+static uint32_t workers_of(const struct plan_input *input, const struct plan *plan,
+			   const struct plan_share *share)
 {
-	size_t point =
-	    share->node == PLAN_WAITS ? SIZE_MAX : plan_point(&input->job, share->cores, share->memory_bytes);
+	size_t point = share->node == PLAN_WAITS ? SIZE_MAX : plan_point(plan, &input->job, share);
 
 	return point == SIZE_MAX || !input->job.cores_known ? UINT32_MAX : input->workers[point];
 }
@@ -177,7 +201,8 @@ static int plan_jobs(const struct plan_arguments *options, const struct plan_clu
 	report.no_bound = no_bound.text;
 	for (size_t i = 0; i < list.n; i++)
 		list.about[i].n_workers =
-		    workers_of(&inputs->items[list.about[i].input], &report.plans[report.chosen].shares[i]);
+		    workers_of(&inputs->items[list.about[i].input], &report.plans[report.chosen],
+			       &report.plans[report.chosen].shares[i]);
 	return output_write(NULL, stdout, json ? write_json : write_text, &report, err);
 }
 

@@ -27,6 +27,7 @@ void plan_argument_free(struct plan_argument *argument)
 {
 	free(argument->file);
 	free(argument->name);
+	free(argument->job);
 	*argument = (struct plan_argument){0};
 }
 
@@ -55,6 +56,13 @@ static int set_bytes(const char *key, const char *value, double *ret_bytes, stru
 	return 0;
 }
 
+static int set_text(const char *value, char **text, struct error *err)
+{
+	free(*text);
+	*text = strdup(value);
+	return *text ? 0 : error_set(err, -ENOMEM, "out of memory");
+}
+
 static int set_key(struct plan_argument *argument, const char *key, const char *value, struct error *err)
 {
 	uint32_t weight = 1;
@@ -73,13 +81,13 @@ static int set_key(struct plan_argument *argument, const char *key, const char *
 		argument->weight = weight;
 		return r;
 	}
-	if (!strcmp(key, "name")) {
-		argument->name = strdup(value);
-		return argument->name ? 0 : error_set(err, -ENOMEM, "out of memory");
-	}
+	if (!strcmp(key, "name"))
+		return set_text(value, &argument->name, err);
+	if (!strcmp(key, "job"))
+		return set_text(value, &argument->job, err);
 	return error_set(err, -EINVAL,
 			 "unknown key '%s': after the file come accelerators=N, dataset=SIZE, resident=SIZE, "
-			 "count=N, weight=N or name=NAME",
+			 "count=N, weight=N, name=NAME or job=NAME",
 			 key);
 }
 
@@ -122,35 +130,46 @@ static void point_add(double *points, size_t *n, double x)
 	++*n;
 }
 
+/* Adds the points of one kind of nodes. On several nodes each gives the same part as of the accelerators, so
+ * points are those of one node, times the number of nodes (which need not be whole). */
+static void grid_add(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		     const struct plan_job *any, uint32_t n_nodes, struct plan_grid *grid)
+{
+	double step = cluster->core_step > 0 ? cluster->core_step : 0.25, most = nodes->cores,
+	       times = n_nodes > 1 ? (double)any->accelerators / nodes->accelerators : 1;
+	struct plan_share usual = plan_proportional(cluster, nodes, any);
+	uint32_t home = any->accelerators - (n_nodes - 1) * nodes->accelerators;
+	double home_cores = usual.cores - (n_nodes - 1) * floor(most / step * (1 + 1e-9)) * step;
+
+	grid->n_nodes = fmax(grid->n_nodes, times);
+	point_add(grid->cores, &grid->n_cores,
+		  n_nodes > 1 ? home_cores / home * any->accelerators : usual.cores);
+	point_add(grid->memory_bytes, &grid->n_memory, usual.memory_bytes);
+	for (int part = 1; part <= MEMORY_PARTS; part++)
+		point_add(grid->memory_bytes, &grid->n_memory,
+			  times * part * nodes->memory_bytes / MEMORY_PARTS);
+	for (double x = step; x <= most && grid->n_cores < GRID_MAX / 2; x += x < 2 ? step : fmax(1, step))
+		if (x <= 8 || x == floor(x / 2) * 2)
+			point_add(grid->cores, &grid->n_cores, x * times);
+	for (double x = 32; x <= most; x *= 1.25)
+		point_add(grid->cores, &grid->n_cores, floor(x) * times);
+	point_add(grid->cores, &grid->n_cores, floor(most) * times);
+}
+
 /* Chooses points up to the largest node: the proportional shares, parts of a core up to 2 if these are
  * allowed, each core up to 8, then wider steps. */
 static void grid_make(const struct plan_cluster *cluster, uint32_t accelerators, struct plan_grid *grid)
 {
 	const struct plan_job any = {
 	    .accelerators = accelerators, .n_cores = 1, .n_memory = 1, .speeds = (double[]){1}};
-	double step = cluster->core_step > 0 ? cluster->core_step : 0.25, most = 0;
 
-	*grid = (struct plan_grid){0};
+	*grid = (struct plan_grid){.n_nodes = 1};
 	for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
-		const struct plan_nodes *nodes = &cluster->kinds[kind];
-		struct plan_share usual;
+		uint32_t n = plan_nodes_of(cluster, kind, &any);
 
-		if (accelerators > nodes->accelerators)
-			continue;
-		usual = plan_proportional(cluster, nodes, &any);
-		point_add(grid->cores, &grid->n_cores, usual.cores);
-		point_add(grid->memory_bytes, &grid->n_memory, usual.memory_bytes);
-		for (int part = 1; part <= MEMORY_PARTS; part++)
-			point_add(grid->memory_bytes, &grid->n_memory,
-				  part * nodes->memory_bytes / MEMORY_PARTS);
-		most = fmax(most, nodes->cores);
+		if (n)
+			grid_add(cluster, &cluster->kinds[kind], &any, n, grid);
 	}
-	for (double x = step; x <= most && grid->n_cores < GRID_MAX / 2; x += x < 2 ? step : fmax(1, step))
-		if (x <= 8 || x == floor(x / 2) * 2)
-			point_add(grid->cores, &grid->n_cores, x);
-	for (double x = 32; x <= most; x *= 1.25)
-		point_add(grid->cores, &grid->n_cores, floor(x));
-	point_add(grid->cores, &grid->n_cores, floor(most));
 }
 
 int plan_inputs_new(struct plan_inputs *inputs, const struct plan_argument *argument, const char *name,
@@ -211,11 +230,6 @@ static void recording_closep(struct recording **recording)
 	recording_close(*recording);
 }
 
-static void analysis_freep(struct analysis **analysis)
-{
-	analysis_free(*analysis);
-}
-
 /* Returns the hits of a page cache that holds the part x of a dataset, of which each epoch reads every file
  * once in random order. */
 static double page_cache_hits(double x)
@@ -230,12 +244,13 @@ static bool has_sizes(const struct plan_argument *argument)
 	return argument->dataset_bytes > 0 && argument->resident_bytes >= 0;
 }
 
-/* Memory that the job's processes do not take caches its dataset. The last ratio is the recorded one. */
+/* Memory that the job's processes do not take caches its dataset: on each node, which reads all of it. The
+ * last ratio is the recorded one. */
 static void ratios_make(const struct plan_argument *argument, const struct plan_grid *grid, double *ratios)
 {
 	for (size_t k = 0; k < grid->n_memory; k++)
 		ratios[k] = page_cache_hits((grid->memory_bytes[k] - argument->resident_bytes) /
-					    argument->dataset_bytes);
+					    grid->n_nodes / argument->dataset_bytes);
 	ratios[grid->n_memory] = NAN;
 }
 
@@ -244,8 +259,6 @@ static const char *why_unknown(const struct analysis *analysis)
 {
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		return analysis->insufficient;
-	if (analysis->n_ranks > 1)
-		return "it has several ranks, and the replay covers one";
 	if (analysis->predictions && analysis->predictions->foreign_ratio > FOREIGN_MAX)
 		return "other programs had its cores while it was recorded";
 	if (analysis->predictions)
@@ -282,10 +295,12 @@ static void level(double *speeds, size_t n_cores, size_t n_memory)
 		}
 }
 
-/* Takes over the speeds: of each amount of memory, or, if that is not known, those with the recorded hits. */
-static void cells_take(struct plan_input *input, const struct predictions *predictions)
+/* Takes over the speeds: of each amount of memory, or, if that is not known, those with the recorded hits.
+ * Speeds of further recordings replace higher ones. */
+static void cells_take(struct plan_input *input, const struct predictions *predictions, size_t n_ratios,
+		       bool is_first)
 {
-	size_t n_ratios = input->job.n_memory + 1, n = input->job.memory_known ? input->job.n_memory : 1;
+	size_t n = input->job.n_memory;
 	double *speeds = (double *)input->job.speeds;
 
 	for (size_t i = 0; i < input->job.n_cores; i++)
@@ -293,18 +308,25 @@ static void cells_take(struct plan_input *input, const struct predictions *predi
 			const struct what_if_cell *cell =
 			    &predictions->cells[i * n_ratios + (input->job.memory_known ? k : n_ratios - 1)];
 
+			if (!is_first && cell->steps_per_s >= speeds[i * n + k])
+				continue;
 			speeds[i * n + k] = cell->steps_per_s;
 			input->workers[i * n + k] = cell->n_workers;
 		}
-	input->job.n_memory = n;
 	input->job.cores_known = true;
-	level(speeds, input->job.n_cores, n);
 }
 
-/* Leaves out amounts in which the job's processes do not fit: the kernel would kill it. */
-static void grid_cut(double resident_bytes, struct plan_grid *grid)
+/* Leaves out amounts in which the job's processes do not fit, as the kernel would kill it, and fewer cores
+ * than the model knows. */
+static void grid_cut(double resident_bytes, double cores, struct plan_grid *grid)
 {
 	size_t n = 0;
+
+	for (size_t i = 0; i < grid->n_cores; i++)
+		if (grid->cores[i] >= cores)
+			grid->cores[n++] = grid->cores[i];
+	grid->n_cores = n;
+	n = 0;
 
 	for (size_t k = 0; k < grid->n_memory; k++)
 		if (grid->memory_bytes[k] >= resident_bytes)
@@ -323,47 +345,183 @@ static int recording_load(const char *path, const struct what_if_grid *grid, str
 					 ret_analysis, err);
 }
 
-static int add_recording(const struct plan_argument *argument, const char *name, struct plan_grid *grid,
-			 struct plan_inputs *inputs, struct error *err)
+/* Other ranks wait for the slowest, and are not replayed: with more cores the job becomes no faster than they
+ * would be without that wait. Returns steps/s. */
+static double pace_limit(const struct analysis *analysis)
 {
-	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
-	double ratios[GRID_MAX + 1];
-	struct plan_input *input;
-	const char *why;
-	int r;
+	double shown = 0, limit = INFINITY, recorded = 1 / analysis->predictions->recorded_step_s;
 
-	if (has_sizes(argument))
-		grid_cut(argument->resident_bytes, grid);
-	if (!grid->n_memory)
-		return error_set(err, -EINVAL, "%s: no node has the memory of resident", argument->file);
-	ratios_make(argument, grid, ratios);
-	r = recording_load(argument->file,
-			   &(struct what_if_grid){grid->cores, ratios, grid->n_cores, grid->n_memory + 1},
-			   &analysis, err);
+	for (size_t i = 0; i < analysis->n_ranks; i++)
+		if (analysis->ranks[i].straggler && analysis->ranks[i].window_ns)
+			shown =
+			    (double)analysis->ranks[i].collective_ns / (double)analysis->ranks[i].window_ns;
+	for (size_t i = 0; i < analysis->n_ranks; i++) {
+		const struct analysis_rank *rank = &analysis->ranks[i];
+		double waits = rank->window_ns ? (double)rank->collective_ns / (double)rank->window_ns : 0;
+
+		if (!rank->straggler && rank->tid != analysis->job.trainer_tid && waits < 1)
+			limit = fmin(limit, recorded / (1 - fmax(0, waits - shown)));
+	}
+	return limit;
+}
+
+static void limit_speeds(struct plan_input *input, double limit)
+{
+	double *speeds = (double *)input->job.speeds;
+
+	for (size_t i = 0; i < input->job.n_cores * input->job.n_memory; i++)
+		speeds[i] = fmin(speeds[i], limit);
+}
+
+/* The recordings of one job. */
+struct sources {
+	const struct plan_argument *const *arguments;
+	size_t n;
+	struct analysis **analyses; /* n; NULL: not loaded */
+	uint32_t n_ranks;
+};
+
+static void analyses_forget(struct sources *sources)
+{
+	for (size_t i = 0; sources->analyses && i < sources->n; i++) {
+		analysis_free(sources->analyses[i]);
+		sources->analyses[i] = NULL;
+	}
+}
+
+static void sources_free(struct sources *sources)
+{
+	analyses_forget(sources);
+	free(sources->analyses);
+}
+
+/* Analyses all recordings, each rank with its part of the grid's cores. */
+static int analyses_load(struct sources *sources, const struct plan_grid *grid, struct error *err)
+{
+	double ratios[GRID_MAX + 1], cores[GRID_MAX];
+	int r = 0;
+
+	for (size_t i = 0; i < grid->n_cores; i++)
+		cores[i] = grid->cores[i] / sources->n_ranks;
+	ratios_make(sources->arguments[0], grid, ratios);
+	analyses_forget(sources);
+	for (size_t i = 0; r == 0 && i < sources->n; i++)
+		r = recording_load(sources->arguments[i]->file,
+				   &(struct what_if_grid){cores, ratios, grid->n_cores, grid->n_memory + 1},
+				   &sources->analyses[i], err);
+	return r;
+}
+
+static int grid_for(const struct plan_argument *argument, const struct plan_cluster *cluster,
+		    uint32_t accelerators, uint32_t n_ranks, struct plan_grid *grid, struct error *err)
+{
+	grid_make(cluster, accelerators, grid);
+	grid_cut(has_sizes(argument) ? argument->resident_bytes : 0, n_ranks * MODEL_CORES_MIN, grid);
+	return grid->n_memory && grid->n_cores
+		   ? 0
+		   : error_set(err, -EINVAL, "%s: no node has the memory of resident", argument->file);
+}
+
+/* Loads the recordings: once to count their ranks, and again if there are several. */
+static int sources_load(struct sources *sources, const struct plan_cluster *cluster, struct plan_grid *grid,
+			uint32_t *ret_accelerators, struct error *err)
+{
+	const struct plan_argument *first = sources->arguments[0];
+	uint32_t accelerators = first->accelerators, n = 0;
+	int r = grid_for(first, cluster, accelerators ? accelerators : 1, 1, grid, err);
+
+	sources->n_ranks = 1;
 	if (r == 0)
-		r = plan_inputs_new(inputs, argument, name, grid, &input);
+		r = analyses_load(sources, grid, err);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < sources->n; i++)
+		n += sources->analyses[i]->n_ranks > 1 ? (uint32_t)sources->analyses[i]->n_ranks : 1;
+	accelerators = accelerators ? accelerators : n;
+	if (accelerators % n)
+		return error_set(err, -EINVAL,
+				 "%s: accelerators=%u: the job was recorded with %u ranks, each with as many "
+				 "accelerators: give a multiple of %u, or leave it out",
+				 first->file, accelerators, n, n);
+	sources->n_ranks = n;
+	if (n > 1)
+		r = grid_for(first, cluster, accelerators, n, grid, err);
+	if (n > 1 && r == 0)
+		r = analyses_load(sources, grid, err);
+	if (r == 0)
+		*ret_accelerators = accelerators;
+	return r;
+}
+
+static const char *why_any_unknown(const struct sources *sources)
+{
+	const char *why = NULL;
+
+	for (size_t i = 0; i < sources->n && !why; i++)
+		why = why_unknown(sources->analyses[i]);
+	return why;
+}
+
+/* The slowest rank of any recording sets the pace. */
+static void speeds_take(const struct sources *sources, struct plan_input *input)
+{
+	size_t n_ratios = input->job.n_memory + 1;
+	bool memory_known = true;
+
+	for (size_t i = 0; i < sources->n; i++) {
+		note_memory(input, sources->arguments[0], sources->analyses[i]->predictions);
+		memory_known &= input->job.memory_known;
+	}
+	input->job.memory_known = memory_known;
+	input->job.n_memory = memory_known ? n_ratios - 1 : 1;
+	for (size_t i = 0; i < sources->n; i++) {
+		cells_take(input, sources->analyses[i]->predictions, n_ratios, i == 0);
+		if (sources->n_ranks > 1)
+			limit_speeds(input, pace_limit(sources->analyses[i]));
+	}
+	level((double *)input->job.speeds, input->job.n_cores, input->job.n_memory);
+}
+
+static int add_recordings(const struct plan_argument *const *arguments, size_t n,
+			  const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err)
+{
+	const char *slash = strrchr(arguments[0]->file, '/'), *name = arguments[0]->job ? arguments[0]->job
+								      : slash           ? slash + 1
+											: arguments[0]->file;
+	_cleanup_(sources_free) struct sources sources = {
+	    .arguments = arguments, .n = n, .analyses = calloc(n, sizeof(struct analysis *))};
+	struct plan_argument with = *arguments[0];
+	struct plan_grid grid;
+	struct plan_input *input = NULL;
+	const char *why;
+	int r = sources.analyses ? sources_load(&sources, cluster, &grid, &with.accelerators, err) : -ENOMEM;
+
+	if (r == 0)
+		r = plan_inputs_new(inputs, &with, name, &grid, &input);
 	if (r < 0)
 		return err->code ? r : error_set(err, r, "out of memory");
-	why = why_unknown(analysis);
-	if (why) {
+	why = why_any_unknown(&sources);
+	if (why)
 		snprintf(input->note, sizeof(input->note), "unclear: %s. It keeps its proportional share",
 			 why);
-		return 0;
-	}
-	note_memory(input, argument, analysis->predictions);
-	cells_take(input, analysis->predictions);
+	else
+		speeds_take(&sources, input);
 	return 0;
 }
 
-int plan_inputs_add(const struct plan_argument *argument, const struct plan_cluster *cluster,
-		    struct plan_inputs *inputs, struct error *err)
+int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
+		    const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err)
 {
-	const char *slash = strrchr(argument->file, '/');
+	const struct plan_argument *first = arguments[0];
 	struct plan_grid grid;
-	int r = served_is_json(argument->file);
 
-	grid_make(cluster, argument->accelerators ? argument->accelerators : 1, &grid);
-	if (r == 1)
-		return plan_inputs_add_json(argument, &grid, inputs, err);
-	return add_recording(argument, slash ? slash + 1 : argument->file, &grid, inputs, err);
+	for (size_t i = 0; i < n; i++)
+		if (served_is_json(arguments[i]->file) == 1 && first->job)
+			return error_set(err, -EINVAL,
+					 "%s: job=%s is for recordings of the ranks of one job: leave it out",
+					 arguments[i]->file, first->job);
+	if (served_is_json(first->file) != 1)
+		return add_recordings(arguments, n, cluster, inputs, err);
+	grid_make(cluster, first->accelerators ? first->accelerators : 1, &grid);
+	return plan_inputs_add_json(first, &grid, inputs, err);
 }

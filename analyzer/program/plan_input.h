@@ -15,6 +15,7 @@
 struct plan_argument {
 	char *file;
 	char *name;                           /* NULL: the file's */
+	char *job;                            /* recordings with the same one are of one job; NULL: none */
 	uint32_t accelerators;                /* 0: not given */
 	uint32_t count;                       /* jobs like this */
 	double weight;                        /* its part of all arrivals */
@@ -42,10 +43,11 @@ struct plan_inputs {
 	size_t n, n_allocated;
 };
 
-/* Reads an argument's file, and adds its jobs. Errors: as recording_open() and recording_analyze(); -EINVAL:
- * a file of another kind, or one that contradicts itself. */
-int plan_inputs_add(const struct plan_argument *argument, const struct plan_cluster *cluster,
-		    struct plan_inputs *inputs, struct error *err);
+/* Reads an argument's file and adds its jobs, or reads the recordings of n arguments and adds the one job
+ * that they are of. Errors: as recording_open() and recording_analyze(); -EINVAL: a file of another kind, or
+ * one that contradicts itself. */
+int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
+		    const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err);
 void plan_inputs_free(struct plan_inputs *inputs);
 
 /* ---- parts of plan_inputs_add() ---------------------------------------------------------------------- */
@@ -54,6 +56,7 @@ void plan_inputs_free(struct plan_inputs *inputs);
 struct plan_grid {
 	double cores[64], memory_bytes[64];
 	size_t n_cores, n_memory;
+	double n_nodes; /* over which the job lies; not whole if it has a part of one */
 };
 
 /* Adds a job without its speeds, with space for n_cores x n_memory of them. -ENOMEM. */

@@ -4,14 +4,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 #include "lib/file_open.h"
 #include "lib/text.h"
+#include "lib/units.h"
 #include "json_read.h"
 #include "output.h"
 
@@ -99,12 +103,36 @@ const char *served_why_unclear(const struct served *served)
 	return NULL;
 }
 
+/* Returns a copy of the pipe's descriptor if the path names one that the caller gave to this program, as a
+ * shell's <(...) does; else -1. A pipe with a name is not opened: that may wait forever. */
+static int pipe_given(const char *path)
+{
+	static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+	struct stat st;
+	int64_t n = -1;
+	int fd;
+
+	if (!strcmp(path, "/dev/stdin"))
+		n = STDIN_FILENO;
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		if (!strncmp(path, folders[i], strlen(folders[i])) &&
+		    units_parse_integer(path + strlen(folders[i]), 0, INT32_MAX, &n))
+			n = -1;
+	if (n < 0 || fstat((int)n, &st) < 0 || !(S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+		return -1;
+	fd = fcntl((int)n, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -1 : fd;
+}
+
 int served_is_json(const char *path)
 {
-	_cleanup_(closep) int fd = file_to_read(AT_FDCWD, path, true);
+	_cleanup_(closep) int given = pipe_given(path);
+	_cleanup_(closep) int fd = given < 0 ? file_to_read(AT_FDCWD, path, true) : -1;
 	char begin[256];
 	ssize_t n = fd < 0 ? fd : pread(fd, begin, sizeof(begin) - 1, 0);
 
+	if (given >= 0)
+		return 1; /* a pipe can be read only once, and a recording is a file */
 	if (n < 0)
 		return fd < 0 ? fd : -errno;
 	begin[n] = '\0';
@@ -113,19 +141,25 @@ int served_is_json(const char *path)
 
 int served_load(const char *path, json_t **ret_root, struct error *err)
 {
-	_cleanup_(closep) int fd = file_to_read(AT_FDCWD, path, true);
-	struct stat st;
+	_cleanup_(closep) int given = pipe_given(path);
+	_cleanup_(closep) int fd = given < 0 ? file_to_read(AT_FDCWD, path, true) : steal_fd(&given);
+	_cleanup_(freep) char *text = malloc(JSON_MAX_BYTES + 1);
 	json_error_t wrong;
+	size_t n;
 	json_t *root;
+	int r;
 
 	if (fd < 0)
 		return file_error(err, fd, "cannot open", path);
-	if (fstat(fd, &st) < 0)
-		return file_error(err, -errno, "cannot read", path);
-	if (st.st_size > JSON_MAX_BYTES)
+	if (!text)
+		return error_set(err, -ENOMEM, "out of memory");
+	r = fd_read(fd, text, JSON_MAX_BYTES + 1, &n);
+	if (r < 0)
+		return file_error(err, r, "cannot read", path);
+	if (n > JSON_MAX_BYTES)
 		return error_set(err, -EFBIG, "%s has more than %d MiB, and is no output of dieselctl jobs",
 				 path, JSON_MAX_BYTES >> 20);
-	root = json_loadfd(fd, 0, &wrong);
+	root = json_loadb(text, n, 0, &wrong);
 	if (!root)
 		return error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
 	*ret_root = root;

@@ -46,8 +46,9 @@ struct served_change {
 double served_speed(const struct served *served, const struct served_change *change,
 		    enum model_bound *ret_bound);
 
-/* Reads a JSON file of at most 64 MiB; pipes and devices are refused. *ret_root: to be freed with
- * json_decref(). -ENOENT and the like, -EINVAL, -EFBIG. */
+/* Reads a JSON file of at most 64 MiB, or a pipe that is open already (/dev/stdin, /dev/fd/N); other pipes
+ * and devices are refused. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL, -EFBIG.
+ */
 int served_load(const char *path, json_t **ret_root, struct error *err);
 
 /* Checks that a file of SERVED_SCHEMA has jobs. -EINVAL. */
@@ -56,7 +57,8 @@ int served_check(const json_t *root, const char *path, struct error *err);
 /* Opens such a file. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL. */
 int served_open(const char *path, json_t **ret_root, struct error *err);
 
-/* Returns 1 for a file of JSON, 0 for another one, or a negative errno. */
+/* Returns 1 for a file of JSON and for a pipe that is open already, 0 for another one, or a negative errno.
+ */
 int served_is_json(const char *path);
 
 /* Answers a question of what-if for each job of the file. -EINVAL: the question is about something that these

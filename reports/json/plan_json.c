@@ -24,13 +24,33 @@ static json_t *nodes(const struct plan_cluster *cluster)
 	return list;
 }
 
-static json_t *share(const struct plan_share *from)
+static json_t *parts_of(const struct plan *plan, const struct plan_share *from)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < from->n_parts; i++) {
+		const struct plan_part *part = &plan->parts[from->first_part + i];
+
+		if (json_array_append_new(list,
+					  json_pack("{s:o, s:o, s:o, s:o}", "node", json_count(part->node),
+						    "accelerators", json_count(part->accelerators), "cores",
+						    json_number(part->cores), "memory_bytes",
+						    json_number(floor(part->memory_bytes)))) < 0) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+static json_t *share(const struct plan *plan, const struct plan_share *from)
 {
 	if (from->node == PLAN_WAITS)
 		return json_null();
-	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "node", json_count(from->node), "cores",
-			 json_number(from->cores), "memory_bytes", json_number(floor(from->memory_bytes)),
-			 "speed", from->speed > 0 ? json_number(from->speed) : json_null(), "of_equal",
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "parts", parts_of(plan, from), "node",
+			 json_count(from->node), "cores", json_number(from->cores), "memory_bytes",
+			 json_number(floor(from->memory_bytes)), "speed",
+			 from->speed > 0 ? json_number(from->speed) : json_null(), "of_equal",
 			 json_number(from->relative));
 }
 
@@ -43,12 +63,22 @@ static json_t *job(const struct report_plan *plan, size_t i)
 		      plan->jobs[i].cores_known, "memory_known", plan->jobs[i].memory_known, "note",
 		      *about->note ? json_bytes(about->note) : json_null(), "workers",
 		      about->n_workers != UINT32_MAX ? json_count(about->n_workers) : json_null());
-	json_t *shares = json_object();
+	static const char *const lacks[] = {[PLAN_LACKS_ACCELERATORS] = "accelerators",
+					    [PLAN_LACKS_CORES] = "cores",
+					    [PLAN_LACKS_MEMORY] = "memory"};
+	json_t *shares = json_object(), *waits_for = json_object();
 	int r = root ? 0 : -ENOMEM;
 
-	for (int s = 0; s < PLAN_STRATEGIES; s++)
-		r |= json_object_set_new(shares, plan_strategy_name(s), share(&plan->plans[s].shares[i]));
+	for (int s = 0; s < PLAN_STRATEGIES; s++) {
+		const char *lack = lacks[plan->plans[s].shares[i].lack];
+
+		r |= json_object_set_new(shares, plan_strategy_name(s),
+					 share(&plan->plans[s], &plan->plans[s].shares[i]));
+		r |= json_object_set_new(waits_for, plan_strategy_name(s),
+					 lack ? json_string(lack) : json_null());
+	}
 	r |= json_object_set_new(root, "shares", shares);
+	r |= json_object_set_new(root, "waits_for", waits_for);
 	return json_whole(root, r);
 }
 

@@ -41,6 +41,14 @@ HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
         while time.thread_time() < end:
             sum(range(100))""").replace("num_workers=2", "num_workers=1").replace("import torch\n", "import torch\ntorch.set_num_threads(1)\n")
 
+# Two ranks of one job, each with a worker, that meet after each step.
+RANKS = HUNGRY.replace("import torch\n", "import torch\nimport torch.distributed as dist\n").replace("model = torch", '''if os.fork():
+    os.environ["RANK"] = "1"
+else:
+    os.environ["RANK"] = "0"
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEET"], rank=int(os.environ["RANK"]), world_size=2)
+model = torch''').replace("sum().backward()", "sum().backward()\n    dist.all_reduce(model.weight.grad)")
+
 # A profile as a user writes it: hungry for cores until 6, and for memory.
 PROFILE = {"schema": "diesel.profile/1", "name": "profiled", "cores": [1, 3, 6], "memory_bytes": [1 << 33, 1 << 35],
            "samples_per_s": [[10, 30], [20, 90], [25, 160]]}
@@ -161,6 +169,13 @@ class Plan(unittest.TestCase):
                 planned = run("plan", "--json", "--cluster", "1,2,4G", recording)
                 if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
                     break
+        for attempt in range(4):
+            os.environ["MEET"] = os.path.join(cls.folder, f"meet-{attempt}")
+            done = run("record", "-o", os.path.join(cls.folder, "ranks.db"), "--", sys.executable, "-c", RANKS)
+            assert done.returncode == 0, done.stderr
+            planned = run("plan", "--json", "--cluster", "2,2,4G", os.path.join(cls.folder, "ranks.db"))
+            if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
+                break
         for name, content in (("profile.json", PROFILE), ("served.json", SERVED)):
             with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
                 json.dump(content, file)
@@ -193,6 +208,50 @@ class Plan(unittest.TestCase):
         self.assertRegex(text, r'(?m)^modest.db +resources: \{requests: \{cpu: "1", memory: 8192Mi, nvidia.com/gpu: 1\}, limits:')
         slots = run("plan", "--cluster", "2,4,16G", "--slots", self.path("modest.db")).stdout
         self.assertNotIn("gpu", slots)
+
+    def test_recorded_ranks_are_one_job_with_as_many_accelerators(self):
+        ranks, hungry = self.path("ranks.db"), self.path("hungry.db")
+        job = self.plan("--cluster", "2,4,16G", ranks)["jobs"][0]
+        self.assertEqual((job["accelerators"], job["cores_known"]), (2, True), job["note"])
+        self.assertEqual([(part["accelerators"], part["cores"]) for part in job["shares"]["tune"]["parts"]], [(2, 4)])
+        # Both recordings of one job: four ranks, on two nodes of two accelerators. Each rank has as many cores as above.
+        both = self.plan("--cluster", "2x2,4,16G", f"{ranks},job=big", f"{ranks},job=big")["jobs"]
+        self.assertEqual([(one["name"], one["accelerators"]) for one in both], [("big", 4)])
+        self.assertEqual([(part["accelerators"], part["cores"]) for part in both[0]["shares"]["tune"]["parts"]], [(2, 4), (2, 4)])
+        self.assertAlmostEqual(both[0]["shares"]["tune"]["speed"], job["shares"]["tune"]["speed"], delta=0.001)
+        text = run("plan", "--cluster", "2x2,4,16G", f"{ranks},job=big", f"{ranks},job=big", hungry).stdout
+        self.assertRegex(text, r"(?m)^big +0-1 +4 +8 ")
+        self.assertRegex(text, r"(?m)^hungry.db +waits: no accelerators are left$")
+        self.assertRegex(text, r"(?m)^big +--nodes=2 --gpus-per-node=2 --ntasks=2 --cpus-per-task=4 --mem=16384M$")
+        self.assertRegex(text, r"(?m)^big +2 pods, each resources: \{requests: \{cpu: \"4\",")
+        text = run("plan", "--cluster", "2x2,4,16G", self.path("profile.json") + ",accelerators=3", hungry).stdout
+        self.assertIn("--nodes=1 --gpus-per-node=2 --ntasks=1 --cpus-per-task=4 --mem=16384M : --nodes=1 --gpus-per-node=1 ", text)
+        self.refuse(1, "recorded with 2 ranks", "--cluster", "4,4,4G", f"{ranks},accelerators=3")
+        self.refuse(1, "job=big is for recordings", "--cluster", "4,4,4G", self.path("profile.json") + ",job=big")
+
+    def test_slurm_gets_whole_cores_that_the_node_has(self):
+        def lines(*args):
+            text = run("plan", "--core-step", 0.25, *args).stdout
+            return text, [int(word.split("=")[1]) for word in text.split() if word.startswith("--cpus-per-task=")]
+        few = [self.path(f"profile.json") + f",name={name}" for name in "abcd"]
+        text, cores = lines("--cluster", "4,5,16G", *few)
+        self.assertEqual(cores, [1, 1, 1, 1])
+        self.assertIn("the plan has 1.25 cores, and Slurm gives whole ones", text)
+        text, cores = lines("--cluster", "4,3,16G", *few)
+        self.assertEqual(cores, [])
+        self.assertIn("node 0 has fewer cores than jobs", text)
+
+    def test_plans_in_which_other_jobs_wait_say_so_and_why(self):
+        wide = json.dumps(PROFILE | {"cores": [1, 3], "samples_per_s": [[10, 30], [20, 90]]})
+        with open(self.path("wide.json"), "w", encoding="utf-8") as file:
+            file.write(wide)
+        ask = ("--cluster", "2,4,64G", "--strategy", "greedy", self.path("wide.json") + ",count=2")
+        text = run("plan", *ask).stdout
+        self.assertIn("waits: where accelerators are left, the cores left are fewer than it can use", text)
+        self.assertIn('Not the same jobs run in each plan', text)
+        self.assertEqual(self.plan(*ask)["jobs"][1]["waits_for"], {"equal": None, "greedy": "cores", "tune": None})
+        memory = run("plan", "--cluster", "2,8,40G", "--strategy", "greedy", self.path("wide.json") + ",count=2").stdout
+        self.assertIn("the memory left is less than it can use", memory)
 
     def test_a_profile_and_jobs_of_dieseld(self):
         found = self.plan("--cluster", "5,25,160G", self.path("profile.json") + ",count=2", self.path("served.json"))
@@ -229,6 +288,10 @@ class Plan(unittest.TestCase):
         self.assertEqual(ask("--cores", 80, "--cache", "50%", "--device-speed", 0.5)[0]["bound_by"], "device-bound")
         text = run("what-if", "--cores", 2, self.path("served.json"))
         self.assertIn("the job is then", text.stdout)
+        for given, status, line in ((json.dumps(SERVED), 0, ""), (" " * ((64 << 20) + 1), 1, "more than 64 MiB"), ("SQLite", 1, "line 1")):
+            done = subprocess.run([ANALYZE, "what-if", "--cores", "2", "/dev/stdin"], input=given, capture_output=True, text=True, timeout=240, check=False)
+            self.assertEqual((done.returncode, done.stdout), (status, "" if status else text.stdout))
+            self.assertIn(line, done.stderr)
         done = run("what-if", "--native", self.path("served.json"))
         self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1))
         self.assertIn("only --cores, --cache", done.stderr)
@@ -264,7 +327,7 @@ class Plan(unittest.TestCase):
             self.refuse(1, word, "--cluster", "1,2,4G", broken)
         self.refuse(1, "give a smaller --core-step, such as 0.5", "--cluster", "4,2,4G", self.path("profile.json"))
         self.refuse(1, "none.db", "--cluster", "1,2,4G", self.path("none.db"))
-        self.refuse(1, "it has 3 accelerators", "--cluster", "2,2,4G", self.path("profile.json") + ",accelerators=3")
+        self.refuse(1, "it has 3 accelerators, more than all nodes", "--cluster", "2,2,4G", self.path("profile.json") + ",accelerators=3")
         self.refuse(1, "count=0", "--cluster", "1,2,4G", self.path("profile.json") + ",count=0")
         self.refuse(1, "unknown key 'gpus'", "--cluster", "1,2,4G", self.path("profile.json") + ",gpus=1")
         self.refuse(2, "plan needs --cluster", self.path("profile.json"))

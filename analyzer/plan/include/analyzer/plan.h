@@ -29,11 +29,16 @@ struct plan_cluster {
 	double core_step; /* shares are multiples of it; 0: any */
 };
 
-/* How fast a job is with a share: speeds[i * n_memory + k] with cores[i] and memory_bytes[k], both ascending.
- * Between two points the speed is that of the lower one. */
+/*
+ * How fast a job is with a share: speeds[i * n_memory + k] with cores[i] and memory_bytes[k], both ascending.
+ * Between two points the speed is that of the lower one. On several nodes, cores and memory are those of all
+ * together, of which each node gives the same part as of the accelerators.
+ */
 struct plan_job {
 	const char *name;
-	uint32_t accelerators; /* at least 1 */
+	/* At least 1. A job has as few nodes as it can: one, or all accelerators of several nodes of one kind
+	 * and the rest on one more. */
+	uint32_t accelerators;
 	const double *cores, *memory_bytes, *speeds;
 	size_t n_cores, n_memory;
 	/* false: the job keeps its proportional share. The list then has one point, which stands for it. */
@@ -49,10 +54,27 @@ enum plan_strategy {
 
 #define PLAN_WAITS SIZE_MAX
 
-struct plan_share {
-	size_t node; /* number of the node, counted over all kinds; PLAN_WAITS: the job gets no accelerator */
+/* The resource that a waiting job lacks. */
+enum plan_lack {
+	PLAN_LACKS_NOTHING,
+	PLAN_LACKS_ACCELERATORS, /* on one node, or on as many as it needs */
+	PLAN_LACKS_CORES,        /* where accelerators are left: only with PLAN_GREEDY */
+	PLAN_LACKS_MEMORY,
+};
+
+/* A job's part of one node. */
+struct plan_part {
+	size_t node; /* number of the node, counted over all kinds */
+	uint32_t accelerators;
 	double cores, memory_bytes;
-	double speed; /* 0 while it waits */
+};
+
+struct plan_share {
+	size_t node; /* of its first part; PLAN_WAITS: the job gets no accelerator */
+	size_t first_part, n_parts;
+	enum plan_lack lack;
+	double cores, memory_bytes; /* of all parts */
+	double speed;               /* 0 while it waits */
 	/* Speed over that with its proportional share of a node; with nodes of several sizes, of one where
 	 * that is slowest. 1 if the speed is not known. */
 	double relative;
@@ -60,7 +82,9 @@ struct plan_share {
 
 struct plan {
 	struct plan_share *shares; /* one per job */
-	double total;              /* sum of `relative` */
+	struct plan_part *parts;
+	size_t n_parts;
+	double total; /* sum of `relative` */
 	size_t n_waiting;
 };
 
@@ -68,14 +92,19 @@ struct plan {
 const struct plan_nodes *plan_node(const struct plan_cluster *cluster, size_t node);
 size_t plan_n_nodes(const struct plan_cluster *cluster);
 
-/* Returns the index in `speeds` of such a share; SIZE_MAX: it is below all points. */
-size_t plan_point(const struct plan_job *job, double cores, double memory_bytes);
+/* Returns the index in `speeds` of a job's share; SIZE_MAX: it is below all points. */
+size_t plan_point(const struct plan *plan, const struct plan_job *job, const struct plan_share *share);
 
-/* Returns the job's proportional share of such a node, with `speed`. */
+/* Returns how many nodes of such a kind the job has. 0: none, as there are too few, or as it has fewer nodes
+ * of another kind. */
+uint32_t plan_nodes_of(const struct plan_cluster *cluster, size_t kind, const struct plan_job *job);
+
+/* Returns the job's proportional share of such nodes, with `speed`, and without parts. */
 struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				    const struct plan_job *job);
 
-/* Returns the index of the first job that has more accelerators than any node; n_jobs if there is none. */
+/* Returns the index of the first job that has more accelerators than the nodes of any one kind; n_jobs if
+ * there is none. */
 size_t plan_first_too_large(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs);
 
 /* Places the jobs, the earlier ones first where accelerators are short. -ENOMEM, -EINVAL (no node, no

@@ -73,16 +73,44 @@ static void check_nodes(const struct plan_cluster *on, const struct plan_job *jo
 		double used_cores = 0, used_memory = 0;
 		uint32_t accelerators = 0;
 
-		for (size_t i = 0; i < n; i++) {
-			if (plan->shares[i].node != node)
+		for (size_t i = 0; i < plan->n_parts; i++) {
+			if (plan->parts[i].node != node)
 				continue;
-			accelerators += jobs[i].accelerators;
-			used_cores += plan->shares[i].cores;
-			used_memory += plan->shares[i].memory_bytes;
+			accelerators += plan->parts[i].accelerators;
+			used_cores += plan->parts[i].cores;
+			used_memory += plan->parts[i].memory_bytes;
 		}
 		assert_true(accelerators <= size->accelerators);
 		assert_true(used_cores <= size->cores + 1e-6);
 		assert_true(used_memory <= size->memory_bytes * (1 + 1e-9));
+	}
+}
+
+/* Each job has all its accelerators, on as few nodes as any kind allows, and the sum of its parts. */
+static void check_parts(const struct plan_cluster *on, const struct plan_job *jobs, size_t n,
+			const struct plan *plan)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct plan_share *share = &plan->shares[i];
+		double left_cores = share->cores, left_memory = share->memory_bytes;
+		uint32_t accelerators = 0;
+
+		assert_int_equal(share->node == PLAN_WAITS, !share->n_parts);
+		assert_int_equal(share->node == PLAN_WAITS, share->lack != PLAN_LACKS_NOTHING);
+		for (size_t k = share->first_part; k < share->first_part + share->n_parts; k++) {
+			assert_true(plan_node(on, plan->parts[k].node) == plan_node(on, share->node));
+			accelerators += plan->parts[k].accelerators;
+			left_cores -= plan->parts[k].cores;
+			left_memory -= plan->parts[k].memory_bytes;
+		}
+		if (!share->n_parts)
+			continue;
+		assert_int_equal(accelerators, jobs[i].accelerators);
+		assert_float_equal(left_cores, 0, 1e-6);
+		assert_float_equal(left_memory, 0, 1);
+		for (size_t kind = 0; kind < on->n_kinds; kind++)
+			assert_true(!plan_nodes_of(on, kind, &jobs[i]) ||
+				    plan_nodes_of(on, kind, &jobs[i]) == share->n_parts);
 	}
 }
 
@@ -93,14 +121,20 @@ static void test_no_node_gives_more_than_it_has(void **state)
 	struct plan_job jobs[N_JOBS];
 	struct plan plan;
 
-	for (uint64_t seed = 1; seed <= 8; seed++)
+	for (uint64_t seed = 1; seed <= 16; seed++)
 		for (int s = 0; s < PLAN_STRATEGIES; s++) {
 			jobs_draw(seed, 4, jobs);
+			for (size_t i = 0; seed > 8 && i < 3; i++)
+				jobs[i].accelerators = (uint32_t)(12 + 4 * i); /* 20: more than `mixed` has */
 			assert_int_equal(plan_make(&cluster, jobs, N_JOBS, s, &plan), 0);
 			check_nodes(&cluster, jobs, N_JOBS, &plan);
+			check_parts(&cluster, jobs, N_JOBS, &plan);
+			assert_true(s == PLAN_GREEDY || seed <= 8 || plan.shares[2].n_parts == 3);
 			plan_free(&plan);
 			assert_int_equal(plan_make(&mixed, jobs, N_JOBS, s, &plan), 0);
 			check_nodes(&mixed, jobs, N_JOBS, &plan);
+			check_parts(&mixed, jobs, N_JOBS, &plan);
+			assert_true(seed <= 8 || plan.shares[2].node == PLAN_WAITS);
 			assert_true(plan.n_waiting > 0);
 			plan_free(&plan);
 		}
@@ -119,6 +153,43 @@ static void test_nobody_is_slower_than_with_its_proportional_share(void **state)
 		for (size_t i = 0; i < N_JOBS; i++)
 			assert_true(plan.shares[i].speed >= equal.shares[i].speed);
 		assert_true(plan.total > equal.total);
+		plan_free(&plan);
+		plan_free(&equal);
+	}
+}
+
+/* Jobs of one and a half nodes, of two, and of one accelerator, which fill the cluster. */
+static void test_nobody_loses_where_jobs_have_several_nodes(void **state)
+{
+	static double many_cores[N_CORES], much_memory[N_MEMORY];
+	struct plan_job jobs[24];
+	struct plan plan, equal;
+	double total;
+
+	for (size_t i = 0; i < N_CORES; i++)
+		many_cores[i] = 12 * cores[i];
+	for (size_t i = 0; i < N_MEMORY; i++)
+		much_memory[i] = 12 * memory[i];
+	for (size_t kind = 0; kind < N_KINDS; kind++) {
+		for (size_t i = 0; i < 24; i++) {
+			jobs[i] = job_of(i < 8 ? kind : (kind + i) % N_KINDS, i < 4 ? 12 : i < 8 ? 16 : 1);
+			if (i < 8) {
+				jobs[i].cores = many_cores;
+				jobs[i].memory_bytes = much_memory;
+			}
+		}
+		assert_int_equal(plan_make(&cluster, jobs, 24, PLAN_TUNE, &plan), 0);
+		assert_int_equal(plan_make(&cluster, jobs, 24, PLAN_EQUAL, &equal), 0);
+		assert_int_equal(plan.n_waiting + equal.n_waiting, 0);
+		check_nodes(&cluster, jobs, 24, &plan);
+		check_parts(&cluster, jobs, 24, &plan);
+		check_parts(&cluster, jobs, 24, &equal);
+		for (size_t i = 0; i < 24; i++)
+			assert_true(plan.shares[i].speed >= equal.shares[i].speed);
+		assert_float_equal(equal.shares[0].cores, 36, 1e-9);
+		assert_int_equal(plan_point(&equal, &jobs[0], &equal.shares[0]), 2 * N_MEMORY + 1);
+		if (plan_bound(&cluster, jobs, 24, &plan, &total, NULL) == 0)
+			assert_true(plan.total <= total * (1 + 1e-6) && plan.total > 0.95 * total);
 		plan_free(&plan);
 		plan_free(&equal);
 	}
@@ -161,6 +232,7 @@ static void test_cores_that_one_job_does_not_need_speed_up_its_neighbour(void **
 	/* Greedily, the second wishes for all four, and waits. */
 	assert_int_equal(plan_make(&one, jobs, 2, PLAN_GREEDY, &plan), 0);
 	assert_true(plan.shares[0].cores == 1 && plan.shares[1].node == PLAN_WAITS && plan.n_waiting == 1);
+	assert_int_equal(plan.shares[1].lack, PLAN_LACKS_CORES);
 	plan_free(&plan);
 }
 
@@ -182,8 +254,11 @@ static void test_earlier_jobs_get_the_accelerators(void **state)
 	}
 	assert_int_equal(plan_first_too_large(&one, jobs, 4), 4);
 	assert_int_equal(
-	    plan_first_too_large(&(struct plan_cluster){&(struct plan_nodes){9, 3, 9, GIB}, 1, 1}, jobs, 4),
+	    plan_first_too_large(&(struct plan_cluster){&(struct plan_nodes){1, 3, 9, GIB}, 1, 1}, jobs, 4),
 	    1);
+	assert_int_equal(
+	    plan_first_too_large(&(struct plan_cluster){&(struct plan_nodes){2, 3, 9, GIB}, 1, 1}, jobs, 4),
+	    4);
 }
 
 static void test_nodes_of_several_sizes_have_one_measure_of_speed(void **state)
@@ -288,6 +363,7 @@ static void test_tuned_shares_shorten_completion_in_the_published_setting(void *
 
 UNIT_TESTS(cmocka_unit_test(test_no_node_gives_more_than_it_has),
 	   cmocka_unit_test(test_nobody_is_slower_than_with_its_proportional_share),
+	   cmocka_unit_test(test_nobody_loses_where_jobs_have_several_nodes),
 	   cmocka_unit_test(test_a_job_of_unknown_sensitivity_keeps_its_proportional_share),
 	   cmocka_unit_test(test_cores_that_one_job_does_not_need_speed_up_its_neighbour),
 	   cmocka_unit_test(test_earlier_jobs_get_the_accelerators),

@@ -11,6 +11,7 @@ struct place_node {
 	double cores, memory_bytes;
 	size_t *jobs; /* jobs whose home it is */
 	size_t n_jobs;
+	bool closed; /* nothing is placed here while nodes are vacated */
 };
 
 struct placement {
@@ -32,6 +33,10 @@ size_t place_find(const struct placement *place, size_t job, enum plan_strategy 
 
 int place_put(struct placement *place, size_t job, size_t node); /* -ENOMEM */
 void place_take(struct placement *place, size_t job);
+
+/* Moves jobs of one node to other nodes, so that `job`, of more than one accelerator, finds the nodes that it
+ * needs. *ret_moved becomes true if any was moved, even if that did not suffice. -ENOMEM. */
+int place_make_room(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved);
 
 /* Chooses the options of a node's jobs: those with the largest sum of `relative`. -ENOMEM. */
 int place_choose(struct placement *place, size_t node, double *ret_sum);

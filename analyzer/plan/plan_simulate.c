@@ -167,6 +167,26 @@ static int node_share(struct cluster_run *run, size_t node)
 	return r;
 }
 
+/* Moves running jobs for one that finds too few accelerators on any node, but enough in the cluster. */
+static int room_make(struct cluster_run *run, size_t job)
+{
+	bool moved = false;
+	double sum;
+	int r;
+
+	if (!run->moves || run->table.jobs[job].accelerators > run->n_free ||
+	    run->table.jobs[job].accelerators < 2)
+		return 0;
+	r = place_make_room(&run->place, job, run->strategy, &moved);
+	for (size_t node = 0; r == 0 && moved && node < run->place.n_nodes; node++) {
+		if (run->strategy == PLAN_TUNE)
+			r = place_choose(&run->place, node, &sum);
+		if (r == 0)
+			speeds_set(run, node);
+	}
+	return r;
+}
+
 /* Starts the jobs that find accelerators. */
 static int jobs_start(struct cluster_run *run)
 {
@@ -177,6 +197,11 @@ static int jobs_start(struct cluster_run *run)
 		size_t job = run->waiting[i];
 		size_t node = place_find(&run->place, job, run->strategy, NULL);
 
+		if (node == PLAN_WAITS) {
+			r = room_make(run, job);
+			if (r == 0)
+				node = place_find(&run->place, job, run->strategy, NULL);
+		}
 		if (node == PLAN_WAITS) {
 			run->waiting[n++] = job;
 			continue;

@@ -137,7 +137,8 @@ struct plan_arrival {
  * a job would run for 10^x minutes. x is uniform: in 1.5 to 3 for 80 % of the jobs, in 3 to 4 for the others.
  * These are the times of Microsoft's Philly cluster, as Gandiva, Gavel and Synergy simulate them.
  *
- * Jobs start in the order of arrival. One that finds too few accelerators on any node lets later ones pass.
+ * Jobs start in the order of arrival. One that finds too few accelerators on any node, or too few nodes, lets
+ * later ones pass; if jobs may move, those in its way do, if that suffices.
  * The shares on a node change when a job comes or goes.
  */
 struct plan_simulation {

@@ -361,7 +361,32 @@ static void test_tuned_shares_shorten_completion_in_the_published_setting(void *
 	assert_int_equal(plan_simulate(&simulation, PLAN_EQUAL, &equal), -EINVAL);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_no_node_gives_more_than_it_has),
+/* Jobs of one accelerator lie on all nodes, where one of two nodes finds no whole ones. */
+static void test_small_jobs_move_out_of_the_way_of_large_ones(void **state)
+{
+	const struct plan_job kinds[] = {job_of(4, 1), job_of(4, 16)};
+	const struct plan_arrival arrivals[] = {{&kinds[0], 30}, {&kinds[1], 1}};
+	struct plan_simulation simulation = {.cluster = &cluster,
+					     .arrivals = arrivals,
+					     .n_arrivals = 2,
+					     .jobs_per_hour = 4,
+					     .first = 500,
+					     .last = 1500,
+					     .seed = 3};
+	struct plan_times stay, move;
+
+	for (int s = 0; s < PLAN_STRATEGIES; s++) {
+		simulation.moves = false;
+		assert_int_equal(plan_simulate(&simulation, s, &stay), 0);
+		simulation.moves = true;
+		assert_int_equal(plan_simulate(&simulation, s, &move), 0);
+		/* Only tuned jobs lie scattered at first. */
+		assert_true(s == PLAN_TUNE ? 1.2 * move.mean_s < stay.mean_s : move.mean_s <= stay.mean_s);
+	}
+}
+
+UNIT_TESTS(cmocka_unit_test(test_small_jobs_move_out_of_the_way_of_large_ones),
+	   cmocka_unit_test(test_no_node_gives_more_than_it_has),
 	   cmocka_unit_test(test_nobody_is_slower_than_with_its_proportional_share),
 	   cmocka_unit_test(test_nobody_loses_where_jobs_have_several_nodes),
 	   cmocka_unit_test(test_a_job_of_unknown_sensitivity_keeps_its_proportional_share),

@@ -52,6 +52,8 @@ class Value:
 
 
 class Killed(Case):
+    MOST_S = 0.15   # until the trainer is killed
+
     def trainer(self, told):
         """A trainer, until it is killed. Writes the step of each snapshot to the descriptor."""
         torch.set_num_threads(1)
@@ -101,7 +103,7 @@ class Killed(Case):
         expected, taken = 0, [0]
         for i in range(N_KILLS):
             both = i % 4 == 3
-            restored, snapshots = self.kill_one(rng.uniform(0, 0.15), both)
+            restored, snapshots = self.kill_one(rng.uniform(0, self.MOST_S), both)
             # The snapshot may be complete before the trainer could say so. It is later if the one before took long to write.
             self.assertTrue(restored in taken or restored >= taken[-1] + 3, (restored, taken))
             self.assertGreaterEqual(restored, expected)

@@ -292,6 +292,8 @@ class Writing(Case):
         self.check(os.path.join(self.folder, "step-1"))
         with self.assertRaisesRegex(BaseException, "no place for the checkpoint"):
             dcp.save(self.state, storage_writer=Writer())
+        with self.assertRaisesRegex(ValueError, "Writer cannot write to 's3://a/b': pass a folder"):
+            Writer("s3://a/b")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from . import folder as folders
-from . import persister, ranks
+from . import persister, place, ranks
 from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
@@ -43,7 +43,8 @@ class _Unreadable(Exception):
 class Checkpointer:
     """Writes checkpoints of a training job as often as a bound on their cost allows.
 
-    folder: where the checkpoints go; made if it is missing. One job uses it at a time.
+    folder: where the checkpoints go: a folder, made if it is missing, or s3://BUCKET/PREFIX, which is written with the
+    credentials of this process. One job uses it at a time.
     every: "auto", or a number of steps.
     overhead: with "auto", the part of the run's time that checkpoints may cost.
     keep: how many checkpoints of this run stay; 0: all.
@@ -71,7 +72,8 @@ class Checkpointer:
                 raise TypeError(f"{name}={type(obj).__name__} has no state_dict() and load_state_dict(): pass it to step(), or use state=")
         if STEP in objects:
             raise TypeError(f"{STEP}= is the number of steps, which is always saved: use another name")
-        self._folder = os.path.abspath(folder)
+        self._place = place.place(folder)
+        self._folder = self._place.path
         self._every, self._overhead, self._keep = every, overhead, keep
         self._function, self._objects = state, objects
         self._measured = Measured(overhead)
@@ -86,45 +88,40 @@ class Checkpointer:
         self._prepared = False
         self._pid = os.getpid()
         self._first_is_due = WARM_UP + PROFILED
-        os.makedirs(self._folder, exist_ok=True)
-        self._saver = Saver(self._folder if ranks.rank() == 0 else None)
+        self._saver = Saver(self._folder if ranks.rank() == 0 else None, self._place.program)
         self._saver.start()
-        self._number = self._look_around() if ranks.rank() == 0 else 0
+        try:
+            self._number = self._place.clean() if ranks.rank() == 0 else 0
+        except BaseException:
+            self._saver.close()
+            raise
         self._at_exit = weakref.finalize(self, _finish, self._saver, self._pid)
-
-    def _look_around(self):
-        """Removes what killed jobs left half-written. Returns the newest number in use."""
-        for part in folders.parts(self._folder):
-            if part.endswith(".part"):
-                log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:].split(".")[0]))
-            folders.remove(self._folder, part)
-        return max((number for number, _ in folders.numbered(self._folder)), default=0)
 
     # Restoring
 
     def restore(self) -> Restored | None:
         """Loads the newest whole checkpoint into the objects, and returns it, or None if the folder has none. Damaged ones
         are named in the log and passed over. With several ranks all of them call it. Call it before the first step."""
-        for path, about in ranks.agreed_whole(self._folder):
-            state = self._load(path, about)
+        for path, about, file in self._place.whole():
+            state = self._load(path, about, file)
             for name, obj in self._objects.items():
                 if name not in state:
                     raise KeyError(f"{path} has no state of {name!r}: it has {', '.join(sorted(map(repr, state)))}. Pass the objects that it "
                                    f"was made of")
                 obj.load_state_dict(state[name])
             self._n = self._last_save = int(state.get(STEP, about["step"]))
-            names = [name for _, name in folders.numbered(self._folder)]
+            names = self._place.names()
             n_older = names.index(os.path.basename(path)) + 1
             self._kept = names[n_older:] + names[:n_older]   # damaged ones make way before whole ones
             self._newest = path
             return Restored(path, self._n, state)
         return None
 
-    def _load(self, path, about):
+    def _load(self, path, about, file):
         if about["kind"] == "dcp":
             from . import distributed
             return distributed.load(path, None if self._function else self._state({}), self._objects)
-        return load(os.path.join(path, folders.STATE))
+        return load(file)
 
     # Saving
 
@@ -278,7 +275,7 @@ class Checkpointer:
         begin = time.monotonic()
         state = self._agreed_state(values)
         self._number += 1
-        order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
+        order = {"folder": self._folder, "program": self._place.program, "trainer": self._pid, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
                  "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch"}}
         self._last_save, self._writing = self._n, order

@@ -99,7 +99,7 @@ class Writer(StorageWriter):
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._path = None if path is None else os.path.abspath(path)
+        self._path = None if path is None else _folder(path)
         self._saver = Saver()
         self._pid = os.getpid()
         self._order = threading.local()  # of the save that this thread runs: async_save() begins threads of its own
@@ -113,7 +113,7 @@ class Writer(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
-            self._path = os.path.abspath(checkpoint_id)
+            self._path = _folder(checkpoint_id)
         self._save_id = uuid.uuid4().hex
         self._torch = threading.current_thread()   # this is the first that a save calls
 
@@ -262,6 +262,12 @@ def load(path: str, template: dict[str, Any] | None, objects: dict[str, Any]) ->
             wanted[name] = mine if is_mine else torch.empty(kind.size, dtype=kind.properties.dtype)
     dcp.load(wanted, storage_reader=reader)
     return unflatten_state_dict(wanted, metadata.planner_data)
+
+
+def _folder(path):
+    if "://" in os.fspath(path):
+        raise ValueError(f"Writer cannot write to {os.fspath(path)!r}: pass a folder that all ranks share")
+    return os.path.abspath(path)
 
 
 def _states(objects):

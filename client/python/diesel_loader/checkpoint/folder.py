@@ -25,7 +25,7 @@ LOCK = ".lock"
 FORMAT = 1
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _PART = re.compile(r"\.\d{6,}-step-\d+(\.\w+)?\.(part|gone)")
-_MAX_MANIFEST = 64 << 20
+MAX_MANIFEST = 64 << 20
 
 log = logging.getLogger("diesel_loader")
 
@@ -33,6 +33,14 @@ log = logging.getLogger("diesel_loader")
 def name_of(number: int, step: int) -> str:
     """number: counts the checkpoints of a folder, so that a run which went back to an earlier step is newer all the same."""
     return f"{number:06d}-step-{step}"
+
+
+def is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def number_of(name: str) -> int:
+    return int(name.partition("-")[0])
 
 
 def part_of(name: str, attempt: str = "") -> str:
@@ -90,15 +98,20 @@ class Damaged(Exception):
 def _read_manifest(fd):
     try:
         with open(MANIFEST, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, dir_fd=fd)) as file:
-            text = file.read(_MAX_MANIFEST)
+            text = file.read(MAX_MANIFEST)
     except FileNotFoundError:
         raise Damaged(f"it has no {MANIFEST}") from None
     except OSError as error:
         raise Damaged(f"{MANIFEST}: {error.strerror}") from None
+    return parsed(text)
+
+
+def parsed(text: bytes) -> dict[str, Any]:
+    """Returns what a manifest says. Raises Damaged."""
     line, _, rest = text.partition(b"\n")
     if rest != f"{zlib.crc32(line):08x}\n".encode():
         raise Damaged(f"{MANIFEST} does not match its checksum")
-    about = json.loads(line)
+    about: dict[str, Any] = json.loads(line)
     if about["format"] != FORMAT:
         raise Damaged(f"{MANIFEST} has format {about['format']}, and this diesel_loader reads {FORMAT}")
     return about
@@ -162,8 +175,11 @@ def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def newest(folder: str | os.PathLike[str]) -> str | None:
-    """Returns the path of the newest whole checkpoint in a folder, or None. Damaged ones are named in the log.
+    """Returns the path or URL of the newest whole checkpoint in a folder or bucket, or None. Damaged ones are named in the log.
     torch.load() reads its file state.pt; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
+    if str(folder).startswith("s3://"):
+        from . import place
+        return place.newest_in_bucket(str(folder))
     folder = os.path.abspath(folder)
     with contextlib.suppress(FileNotFoundError):
         for path, _ in whole(folder):

@@ -20,8 +20,10 @@ import struct
 import sys
 import time
 import zlib
+from typing import Any
 
-from . import folder, seal
+from . import bucket, folder, seal, uploads
+from .processes import identity, is_alive
 from .seal import BLOCK
 
 MESSAGE = 64 << 10
@@ -64,9 +66,18 @@ class Process:
             self._poll.register(self._trainer_fd, select.POLLIN)
         self._hurry = False
         self._n_beats = 0
+        self._memory_fd = -1
+        self._uploads: uploads.Uploads | None = None
 
     def run(self) -> None:
         """Runs until the trainer has closed its end or died, and everything is written."""
+        try:
+            self._run()
+        finally:
+            if self._uploads is not None:
+                self._uploads.end()
+
+    def _run(self):
         while True:
             ready = dict(self._poll.poll())
             if self._end.fileno() in ready:
@@ -84,18 +95,19 @@ class Process:
         self._hurry = False
         try:
             if order["do"] == "lock":
-                self._tell(do="lock", error=self._lock(order))
+                self.tell(do="lock", error=self._take_turn(order) if bucket.is_bucket(order["folder"]) else self._lock(order))
             elif order["do"] == "write":
                 if fds:
                     self._map(fds.pop())
-                self._tell(do="write", number=order["number"], **self._write(order))
+                self.tell(do="write", number=order["number"], **(self._upload if bucket.is_bucket(order["folder"]) else self._write)(order))
             elif order["do"] == "commit":
                 with mmap.mmap(fds[0], 0) as memory:
                     metadata = memory[:order["bytes"]]
-                self._tell(do="commit", number=order["number"], **self._commit(order, metadata))
+                self.tell(do="commit", number=order["number"], **self._commit(order, metadata))
             elif order["do"] == "forget":
-                self._memory = None   # before the trainer takes more
-                self._tell(do="forget")
+                self._memory, fd, self._memory_fd = None, self._memory_fd, -1   # before the trainer takes more
+                os.close(fd)
+                self.tell(do="forget")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -105,15 +117,34 @@ class Process:
         if self._memory is not None:
             BEAT.pack_into(self._memory, len(self._memory) - BEAT.size, self._n_beats)
 
-    def _tell(self, **reply):
+    def tell(self, **reply: Any) -> None:
         with contextlib.suppress(OSError):   # nobody is left to hear it
             self._end.send(json.dumps(reply).encode())
 
     def _map(self, fd):
+        old, self._memory_fd = self._memory_fd, fd
+        if old >= 0:
+            os.close(old)
+        self._memory = memoryview(mmap.mmap(fd, 0))
+
+    # In a bucket
+
+    def _take_turn(self, order):
+        self._uploads = uploads.Uploads(order, self)
+        return self._uploads.take_turn()
+
+    def _upload(self, order):
+        begin = time.monotonic()
         try:
-            self._memory = memoryview(mmap.mmap(fd, 0))
-        finally:
-            os.close(fd)
+            if self._uploads is None:
+                self._uploads = uploads.Uploads(order, self)
+            sums: list[list[int]] = []
+            for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
+                self.beat()
+            error = self._uploads.write(order, self._memory_fd, sums)
+        except Exception as failure:   # noqa: BLE001
+            error = f"{order['folder']}: {type(failure).__name__}: {failure}"
+        return {"seconds": time.monotonic() - begin, "error": error}
 
     # The folder's lock: one job at a time, and the next one waits until everything of the job before is on disk
 
@@ -127,7 +158,7 @@ class Process:
         if wrong:
             os.close(fd)
             return wrong
-        mine = json.dumps({"host": platform.node(), "trainer": order["trainer"], "since": _since(order["trainer"])}).encode()
+        mine = json.dumps(identity(order["trainer"])).encode()
         end = time.monotonic() + order["wait_s"]
         told = False
         while True:
@@ -137,10 +168,10 @@ class Process:
             except BlockingIOError:
                 pass
             except OSError as error:
-                self._tell(do="unlocked", why=error.strerror)   # a file system without locks
+                self.tell(do="unlocked", why=error.strerror)   # a file system without locks
                 break
             holder = _holder(fd)
-            if holder and _is_alive(holder):
+            if holder and is_alive(holder):
                 os.close(fd)
                 return f"{order['folder']} has another job's checkpoints (pid {holder['trainer']}): give this one a folder of its own"
             if time.monotonic() > end:
@@ -148,7 +179,7 @@ class Process:
                 where = f" on {holder['host']}" if holder else ""
                 return f"{order['folder']} is still locked by the job before{where} after {order['wait_s']} s: end it, or use another folder"
             if not told:
-                self._tell(do="waiting")
+                self.tell(do="waiting")
                 told = True
             time.sleep(0.02)
         os.ftruncate(fd, 0)
@@ -226,10 +257,13 @@ class Process:
             with contextlib.suppress(OSError):
                 folder.remove_in(fd, part)
 
+    def _records(self, order):
+        table = -(-order["bytes"] // 8) * 8
+        return list(RECORD.iter_unpack(self._memory[table:table + order["records"] * RECORD.size]))
+
     def _write_file(self, order, part_fd):
         memory, size, sums = self._memory, order["bytes"], []
-        table = -(-size // 8) * 8
-        records = list(RECORD.iter_unpack(memory[table:table + order["records"] * RECORD.size]))
+        records = self._records(order)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         pace = _Pace(self, size, order["spread_s"])
         with contextlib.suppress(FileNotFoundError):
@@ -514,13 +548,6 @@ def _watch(pid):
     return fd
 
 
-def _since(pid):
-    """Returns when the process began, in the kernel's ticks, or None if it has died."""
-    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
-
-
 def _wrong_lock(fd, path):
     """Whoever can open the file can hold its lock for ever."""
     status = os.fstat(fd)
@@ -534,14 +561,6 @@ def _holder(fd):
         return json.loads(os.pread(fd, 1000, 0))
     except ValueError:
         return None
-
-
-def _is_alive(holder):
-    """Returns True if the job of that lock certainly runs: on this machine, and it is no later process of the same number."""
-    try:
-        return holder["host"] == platform.node() and _since(holder["trainer"]) == holder["since"] is not None
-    except (OSError, KeyError, IndexError, ValueError):
-        return False
 
 
 if __name__ == "__main__":

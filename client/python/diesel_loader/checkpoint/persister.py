@@ -46,13 +46,17 @@ class Persister:
         self._ended: Ended | None = None
         self.pid = self._process.pid
 
-    def lock(self, folder: str) -> None:
-        """Takes the folder's lock. Waits while the process of a job that was killed still writes there. Raises OSError."""
-        self.send({"do": "lock", "folder": folder, "trainer": os.getpid(), "wait_s": LOCK_S})
+    def lock(self, folder: str, program: str | None = None) -> None:
+        """Takes the folder's lock, or a turn in a bucket. program: dieselctl. Waits while the process of a job that was killed
+        still writes there. Raises OSError."""
+        self.send({"do": "lock", "folder": folder, "program": program, "trainer": os.getpid(), "wait_s": LOCK_S})
         while True:
             for reply in self.replies(None):
                 if reply["do"] == "waiting":
                     log.warning("waiting until the job before has written its last checkpoint to %s", folder)
+                elif reply["do"] == "taken":
+                    log.warning("%s was last used by a job on %s that has not ended it: if that job still runs, it cannot write there any more",
+                                folder, reply["host"])
                 elif reply["do"] == "unlocked":
                     log.warning("%s: its file system has no locks (%s), so nothing keeps another job out: give each job a folder of its own",
                                 folder, reply["why"])

@@ -29,8 +29,8 @@ class Saver:
     """One snapshot at a time: the next one waits for the process to have written the one before, so that one buffer is
     enough."""
 
-    def __init__(self, lock_folder: str | None = None) -> None:
-        self._lock_folder = lock_folder
+    def __init__(self, lock_folder: str | None = None, program: str | None = None) -> None:
+        self._lock_folder, self._program = lock_folder, program
         self._memory: memory.Memory | None = None
         self._is_new = True
         self._process: Persister | None = None
@@ -62,7 +62,7 @@ class Saver:
             process = Persister()
             try:
                 if self._lock_folder:
-                    process.lock(self._lock_folder)
+                    process.lock(self._lock_folder, self._program)
             except Ended as error:
                 raise OSError(f"the process that writes checkpoints {error} as it began") from None
             except BaseException:

@@ -36,7 +36,7 @@ class _RestrictedPickle:
         raise pickle.UnpicklingError("this is not a file of torch.save()")
 
 
-def load(path: str) -> dict:
+def load(path: Any) -> dict:
     if _IS_OLD:
         return torch.load(path, map_location="cpu", pickle_module=_RestrictedPickle)
     return torch.load(path, map_location="cpu", weights_only=True)

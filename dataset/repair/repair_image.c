@@ -111,6 +111,15 @@ static int repair_origin_size(const struct repair_origin *o, const char *path, s
 	return r;
 }
 
+/* Returns the length of the class that `pack --labels` has put in front of a file's path, with its slash. Any
+ * sample may have one: checksums tell which file is the right one. */
+static size_t label_length(const char *path, size_t path_length)
+{
+	const char *slash = memchr(path, '/', path_length);
+
+	return slash ? (size_t)(slash - path) + 1 : 0;
+}
+
 /* A record for the head of a chunk of which the metadata has all samples. The head is laid out as in
  * chunk_builder.c, and right if its checksum is the one in the metadata. */
 
@@ -153,11 +162,17 @@ static int compare_records(const void *a, const void *b)
 /* Rewritten files: the chunk also has the length of the source file, which the metadata lacks. */
 static uint32_t source_bytes_of(const struct repair *r, const char *path, size_t length)
 {
+	size_t label = label_length(path, length);
 	uint64_t bytes;
 
-	for (size_t i = 1; i < r->n_origins; i++)
-		if (!r->origins[i].store && repair_origin_size(&r->origins[i], path, length, &bytes) == 0)
+	for (size_t i = 1; i < r->n_origins; i++) {
+		const struct repair_origin *o = &r->origins[i];
+
+		if (!o->store &&
+		    (repair_origin_size(o, path, length, &bytes) == 0 ||
+		     (label && repair_origin_size(o, path + label, length - label, &bytes) == 0)))
 			return (uint32_t)bytes;
+	}
 	return 0;
 }
 
@@ -369,12 +384,12 @@ static int take_from_store(const struct repair *r, struct repair_image *image, c
 	return gave ? note_origin(r, image, o) : 0;
 }
 
-/* Reads one sample's file, and rewrites it if it was rewritten when it was packed. Returns true if that gives
+/* Reads a file, and rewrites it if the sample was rewritten when it was packed. Returns true if that gives
  * the stored bytes. */
-static bool take_file(const struct repair *r, const struct repair_image *image, const struct repair_origin *o,
-		      const struct chunk_record *record)
+static bool take_path_of(const struct repair *r, const struct repair_image *image,
+			 const struct repair_origin *o, const struct chunk_record *record, const char *path,
+			 size_t path_length)
 {
-	const char *path = image->view.names + record->name_offset;
 	_cleanup_(freep) unsigned char *data = NULL;
 	_cleanup_(freep) void *made = NULL;
 	uint64_t bytes = record->source_bytes ? record->source_bytes : record->bytes;
@@ -382,7 +397,7 @@ static bool take_file(const struct repair *r, const struct repair_image *image, 
 	struct error note = ERROR_INIT;
 
 	if ((record->source_bytes && !r->options->rewrite) ||
-	    repair_origin_read(o, path, record->name_length, bytes, &data) < 0)
+	    repair_origin_read(o, path, path_length, bytes, &data) < 0)
 		return false;
 	if (record->source_bytes && r->options->rewrite(data, bytes, &made, &made_bytes, &note) < 0)
 		return false;
@@ -392,6 +407,16 @@ static bool take_file(const struct repair *r, const struct repair_image *image, 
 		return false;
 	memcpy(image->data + record->offset, made ? made : data, made_bytes);
 	return true;
+}
+
+static bool take_file(const struct repair *r, const struct repair_image *image, const struct repair_origin *o,
+		      const struct chunk_record *record)
+{
+	const char *path = image->view.names + record->name_offset;
+	size_t length = record->name_length, label = label_length(path, length);
+
+	return take_path_of(r, image, o, record, path, length) ||
+	       (label && take_path_of(r, image, o, record, path + label, length - label));
 }
 
 static int take_from_files(const struct repair *r, struct repair_image *image, const struct repair_origin *o,

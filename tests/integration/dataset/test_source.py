@@ -141,6 +141,12 @@ class Source(unittest.TestCase):
                 self.assertEqual(names(self.dataset), ['a "b", c\nd/4.jpg', "cat%2Fx/2.jpg", "dog/1.jpg", "dog/sub/3.png"])
                 self.assertEqual(dieselctl("cat", self.dataset, "dog/sub/3.png").stdout, "sub/3.png")
                 self.assertIn("; 4 unchanged", self.packed("--append", source, *table))
+        chunk = next((self.dataset / "chunks").rglob("*.chunk"))
+        whole = chunk.read_bytes()
+        chunk.write_bytes(whole[:100])
+        self.write("dog/1.jpg")  # another file at the path of a sample
+        done = dieselctl("verify", "--repair", "--from", self.source, self.dataset)
+        self.assertEqual((done.returncode, chunk.read_bytes()), (0, whole), done.stdout + done.stderr)
 
     def test_labels_that_are_numbers_keep_their_order(self):
         self.write("1.jpg", "2.jpg", "3.jpg", "4.jpg")

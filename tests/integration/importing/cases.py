@@ -331,6 +331,30 @@ class Records(Case):
         self.packs(f"tfrecord:{self.folder}", "--text", "caption")
         self.has_all([{"id": row["id"], "image": row["image"], "embedding": row["embedding"], "caption": row["caption"] or ""} for row in self.rows])
 
+    def test_feature_lists_of_a_sequence_example_are_arrays_of_steps(self):
+        from diesel_loader.importing.formats.records import example
+
+        def record(i, twice=False):
+            made_of = example()()
+            made_of.features.feature["id"].int64_list.value.append(i)
+            lists = made_of.feature_lists.feature_list
+            for step in range(i):
+                lists["tokens"].feature.add().int64_list.value.append(step)
+                lists["state"].feature.add().float_list.value.extend([step, i])
+                lists["ragged"].feature.add().int64_list.value.extend(range(step))
+                lists["frame"].feature.add().bytes_list.value.append(b"frame %d" % step)
+                lists["word"].feature.add().bytes_list.value.append(b"word %d" % step)
+            if twice:
+                lists["id"].feature.add()
+            return made_of.SerializeToString()
+        made.frame_records(self.folder / "a.tfrecord", map(record, range(2, 6)))
+        self.packs(f"tfrecord:{self.folder}", "--text", "word")
+        self.has_all([{"id": i, "tokens": numpy.arange(i), "state": numpy.array([[step, i] for step in range(i)], "float32"), "ragged": [list(range(n)) for n in range(i)],
+                       "word": [f"word {n}" for n in range(i)], **{f"frame.{n}": b"frame %d" % n for n in range(i)}} for i in range(2, 6)])
+        self.dataset = self.folder / "twice.diesel"
+        made.frame_records(self.folder / "a.tfrecord", [record(1, twice=True)])
+        self.refuses("'id' is in the context and in the feature lists of a record", "pack", f"tfrecord:{self.folder}")
+
     def test_damaged_tfrecord(self):
         path = self.folder / "a.tfrecord"
         made.write_tfrecord(path, self.rows[:5])

@@ -69,16 +69,23 @@ def table(made):
     return datasets.Dataset.from_dict(columns, features=features)
 
 
-def write_tfrecord(path, made):
+def frame_records(path, records):
     """Frames records as TensorFlow does."""
     from crc32c import crc32c
-
-    from diesel_loader.importing.formats.records import example
 
     def masked(data):
         crc = crc32c(data)
         return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff)
     with open(path, "wb") as file:
+        for data in records:
+            head = struct.pack("<Q", len(data))
+            file.write(head + masked(head) + data + masked(data))
+
+
+def write_tfrecord(path, made):
+    from diesel_loader.importing.formats.records import example
+
+    def records():
         for row in made:
             record = example()()
             features = record.features.feature
@@ -86,9 +93,8 @@ def write_tfrecord(path, made):
             features["image"].bytes_list.value.append(row["image"])
             features["embedding"].float_list.value.extend(row["embedding"])
             features["caption"].bytes_list.value.append((row["caption"] or "").encode())
-            data = record.SerializeToString()
-            head = struct.pack("<Q", len(data))
-            file.write(head + masked(head) + data + masked(data))
+            yield record.SerializeToString()
+    frame_records(path, records())
 
 
 def packed_numbers(folder, n=500):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 MAGIC, PAGE_HEADER, DATABASE = 0xBEEFC0DE, 16, 48
 BRANCH, LEAF, LEAF_OF_ARRAY = 1, 2, 0x20  # flags of pages
-TREE, OF_VALUES = 2, 4  # flags of a node: its value is a database, and one of the values of a key
+TREE, OF_VALUES = 2, 4  # flags of a node whose value is a database, and one with the values of one key
 NONE = (1 << 64) - 1  # root of a database without keys
 TOLD_BYTES = 64 << 20
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFRecord and ArrayRecord files. A record is a tf.train.Example or plain bytes."""
+"""TFRecord and ArrayRecord files. A record is a tf.train.Example, a tf.train.SequenceExample or plain bytes."""
 from __future__ import annotations
 
 import functools
@@ -32,15 +32,23 @@ message_type { name: "Features"
   nested_type { name: "FeatureEntry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
     field { name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL type_name: ".diesel.example.Feature" } } }
+message_type { name: "FeatureList"
+  field { name: "feature" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".diesel.example.Feature" } }
+message_type { name: "FeatureLists"
+  field { name: "feature_list" number: 1 type: TYPE_MESSAGE label: LABEL_REPEATED type_name: ".diesel.example.FeatureLists.FeatureListEntry" }
+  nested_type { name: "FeatureListEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL type_name: ".diesel.example.FeatureList" } } }
 message_type { name: "Example"
   field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".diesel.example.Features" }
-  field { name: "feature_lists" number: 2 type: TYPE_BYTES } }
+  field { name: "feature_lists" number: 2 type: TYPE_MESSAGE type_name: ".diesel.example.FeatureLists" } }
 """
 
 
 @functools.cache
 def example() -> Any:
-    """Returns the class of tf.train.Example, made here: generated code works with some versions of protobuf only."""
+    """Returns a class that parses tf.train.Example and SequenceExample, whose context has the number of the former's features. It is
+    made here, because generated code works with some versions of protobuf only."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
     pool = descriptor_pool.DescriptorPool()
     pool.Add(text_format.Parse(PROTO, descriptor_pb2.FileDescriptorProto()))
@@ -74,17 +82,40 @@ class Records:
         from google.protobuf.message import DecodeError
         try:
             message = example().FromString(record)
-            features = message.features.feature
+            features, lists = message.features.feature, message.feature_lists.feature_list
         except DecodeError as error:
             raise Refused(f"{file}: a record is not a tf.train.Example ({base.one_line(error)}); try --records bytes") from None
-        if message.feature_lists:
-            raise Refused(f"{file}: a record is a tf.train.SequenceExample, which cannot be imported; try --records bytes")
-        if not features:
+        if twice := sorted(features.keys() & lists.keys()):
+            raise Refused(f"{file}: '{twice[0]}' is in the context and in the feature lists of a record, but a sample has one field of a name; try --records bytes")
+        if not features and not lists:
             raise Refused(f"{file}: a record is not a tf.train.Example, or has no features; try --records bytes")
         row: dict[str, Any] = {}
-        for name in self._options.columns or sorted(features):
-            row.update(self._field(name, features[name], file) if name in features else {name: None})
+        for name in self._options.columns or sorted({*features, *lists}):
+            row.update(self._field(name, features[name], file) if name in features else
+                       self._steps(name, lists[name], file) if name in lists else {name: None})
         return row
+
+    def _steps(self, name: str, steps: Any, file: str) -> dict[str, Any]:
+        """Returns the fields of a feature list of a tf.train.SequenceExample: an array whose first axis is the steps, if all steps have
+        the same number of values."""
+        import numpy
+        kinds = {step.WhichOneof("kind") for step in steps.feature} - {None}
+        if len(kinds) > 1:
+            raise Refused(f"{file}: the steps of '{name}' have values of several kinds; leave it out with --columns, or try --records bytes")
+        kind = kinds.pop() if kinds else None
+        values = [list(getattr(step, kind).value) if kind else [] for step in steps.feature]
+        lengths = {len(one) for one in values}
+        is_single = lengths == {1}
+        if kind == "bytes_list" and name in self._options.text:
+            texts = [[base.text_of(value, name, file) for value in one] for one in values]
+            return {name: [one[0] for one in texts] if is_single else texts}
+        if kind == "bytes_list":
+            return base.spread(name, [one[0] for one in values]) if is_single else {
+                f"{name}.{i}.{k}": value for i, one in enumerate(values) for k, value in enumerate(one)}
+        if len(lengths) > 1:
+            return {name: values}
+        array = numpy.array(values, "float32" if kind == "float_list" else "int64") if kind else None
+        return {name: array.reshape(-1) if array is not None and is_single and name not in self._options.arrays else array}
 
     def _field(self, name: str, feature: Any, file: str) -> dict[str, Any]:
         import numpy

@@ -130,11 +130,17 @@ int file_folder(const char *path, bool to_write, const char **ret_name)
 	return fd;
 }
 
+const char *fd_path(int fd, char path[FD_PATH_BYTES])
+{
+	snprintf(path, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
+	return path;
+}
+
 int file_reopen(int fd, int flags)
 {
-	char path[32];
+	char path[FD_PATH_BYTES];
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	int again = open(path, flags | FLAGS);
 
 	return again < 0 ? -errno : again;

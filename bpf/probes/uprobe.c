@@ -4,13 +4,13 @@
 #include <bpf/bpf.h>
 #include <errno.h>
 #include <linux/bpf.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/log.h"
 
 /* Constants missing from Debian 12's headers and from libbpf 1.1. */
@@ -131,12 +131,12 @@ static int attach_single(struct uprobe_links *links, struct bpf_program *program
 size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bool at_return, int file_fd,
 		     pid_t tgid, const struct uprobe_point *points, size_t n_points)
 {
-	char path[64];
+	char path[FD_PATH_BYTES];
 	size_t n = 0;
 
 	if (!n_points)
 		return 0;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
+	fd_path(file_fd, path);
 	if (n_points > 1 &&
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
 	    !attach_multi(links, program, at_return, path, tgid, points, n_points))

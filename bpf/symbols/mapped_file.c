@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/proc.h"
 #include "mounts.h"
 
@@ -156,7 +157,6 @@ int mapped_file_open(const char *root, pid_t pid, const struct proc_mapping *map
 {
 	_cleanup_(closep) int at = open_mapping(root, pid, mapping), fd = -1;
 	bool is_exact = at >= 0;
-	char path[64];
 
 	if (!is_exact)
 		at = open_path(root, pid, mapping);
@@ -164,10 +164,9 @@ int mapped_file_open(const char *root, pid_t pid, const struct proc_mapping *map
 		return at;
 	if (!is_served_by_kernel(at, root, pid, mapping, is_exact) || !is_regular(at))
 		return -EACCES;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", at);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	fd = file_reopen(at, O_RDONLY);
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (!is_exact && !is_mapped_file(fd, mapping))
 		return -ESTALE;
 	return steal_fd(&fd);

@@ -3,12 +3,12 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/capabilities.h"
+#include "lib/file_open.h"
 
 #define TEXT(of) #of
 #define NAME(of) TEXT(of)
@@ -36,11 +36,11 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
 {
 	const struct diesel_codec *codec;
 	const char *why = "?", *colon;
-	char path[64];
+	char path[FD_PATH_BYTES];
 	void *object;
 
 	(void)capabilities_keep(0);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!object)
 		why = dlerror();

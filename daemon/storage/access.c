@@ -4,11 +4,12 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+#include "lib/file_open.h"
 
 #define READ_BITS        (S_IRUSR | S_IRGRP | S_IROTH)
 #define EVERYBODY        0111u
@@ -69,11 +70,11 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 		      struct error *err)
 {
 	struct access_rights rights = {.uid = st->st_uid, .gid = st->st_gid, .mode = st->st_mode};
-	char path[32];
+	char path[FD_PATH_BYTES];
 	ssize_t n;
 
 	/* Uses a path, because attributes cannot be read through an O_PATH descriptor. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	n = getxattr(path, ACL_ATTRIBUTE, rights.acl, sizeof(rights.acl));
 	if (n < 0 && errno == ERANGE)
 		return error_set(err, -EACCES, "%s: the access control list has more than %d entries", what,

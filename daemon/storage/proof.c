@@ -13,6 +13,7 @@
 #include "dataset/snapshot.h"
 #include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "place.h"
 #include "shared_memory.h"
 
@@ -20,10 +21,10 @@
 
 static void describe_fd(int fd, char *path, size_t size)
 {
-	char link[32];
+	char link[FD_PATH_BYTES];
 	ssize_t n;
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	fd_path(fd, link);
 	n = readlink(link, path, size - 1);
 	if (n < 0)
 		n = snprintf(path, size, "the dataset");

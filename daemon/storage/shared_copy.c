@@ -13,12 +13,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/huge_pages.h"
 #include "lib/fd_io.h"
 #include "lib/kernel_calls.h"
@@ -115,13 +115,11 @@ static int copy_by_threads(struct copying *c)
  * this is unknown. Leaves the client's own descriptor unchanged. */
 static int open_directly(int fd, uint64_t bytes)
 {
-	char path[32];
 	uint64_t n_cached = UINT64_MAX;
 
 	if (kernel_cached_pages(fd, 0, bytes, &n_cached) < 0 || n_cached > bytes / PAGE_BYTES / 2)
 		return -EBADF;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	fd = open(path, O_RDONLY | O_DIRECT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = file_reopen(fd, O_RDONLY | O_DIRECT);
 	return fd < 0 ? -EBADF : fd;
 }
 

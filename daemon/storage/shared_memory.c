@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/huge_pages.h"
 
 #ifndef F_SEAL_FUTURE_WRITE /* Linux 5.1; older C libraries lack the name */
@@ -87,10 +87,10 @@ void shared_memory_free(struct shared_memory *m)
 
 int shared_memory_reader(int fd, int *ret_fd)
 {
-	char path[32];
+	char path[FD_PATH_BYTES];
 	int again;
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	again = open(path, O_RDONLY | O_CLOEXEC);
 	if (again < 0)
 		return -errno;

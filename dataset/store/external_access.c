@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 
 #define ACL          "system.posix_acl_access"
 #define EVERYBODY    0111u
@@ -19,20 +20,14 @@
 #define UNMAPPED_UID 65534u /* stands for all users that a user namespace lacks */
 #define SCHEME_END   "://"
 
-static const char *path_of_fd(int fd, char path[32])
-{
-	snprintf(path, 32, "/proc/self/fd/%d", fd);
-	return path;
-}
-
 /* An access control list may take from some user what the mode gives to all. */
 static bool may_all(int fd, unsigned right)
 {
 	struct stat st;
-	char path[32];
+	char path[FD_PATH_BYTES];
 
 	return fstat(fd, &st) == 0 && (st.st_mode & right * EVERYBODY) == right * EVERYBODY &&
-	       getxattr(path_of_fd(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
+	       getxattr(fd_path(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
 }
 
 /* Returns true if everybody may read the file, by this path without links. */
@@ -115,12 +110,12 @@ int external_check_others(const struct external *e, struct error *err)
 
 int external_may_read(const struct external *e, int fd, const struct stat *st, struct error *err)
 {
-	char link[32], path[PATH_MAX];
+	char link[FD_PATH_BYTES], path[PATH_MAX];
 
 	if (is_ours(&e->maker) ||
 	    (e->maker.has_uid && e->maker.uid == st->st_uid && st->st_uid != UNMAPPED_UID))
 		return 0;
-	ssize_t n = readlink(path_of_fd(fd, link), path, sizeof(path) - 1);
+	ssize_t n = readlink(fd_path(fd, link), path, sizeof(path) - 1);
 
 	if (n < 1)
 		return error_errno(err, -errno, "cannot find the folder of %s", e->name);

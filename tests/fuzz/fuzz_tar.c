@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Treats arbitrary bytes as an archive to pack. Each extracted file is a sample that a chunk may hold. */
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -9,6 +8,7 @@
 
 #include "dataset/chunk.h"
 #include "ctl/packing/tar.h"
+#include "lib/file_open.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct error err = ERROR_INIT;
 	struct tar_file file;
 	struct tar *tar;
-	char name[64];
+	char name[FD_PATH_BYTES];
 	int fd = memfd_create("tar", MFD_CLOEXEC), r;
 	uint64_t sum = 0;
 
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		close(fd);
 		return 0;
 	}
-	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	fd_path(fd, name);
 	r = tar_open(name, &tar, &err);
 	if (r == 0) {
 		while ((r = tar_next(tar, &file, &err)) > 0) {

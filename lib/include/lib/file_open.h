@@ -25,6 +25,11 @@ int file_folder_open(const char *path, bool to_write);
  * path. -EISDIR: path names no file. */
 int file_folder(const char *path, bool to_write, const char **ret_name);
 
+#define FD_PATH_BYTES 32
+
+/* Writes a path to the file of a descriptor of this process, which may be an O_PATH one. Returns path. */
+const char *fd_path(int fd, char path[FD_PATH_BYTES]);
+
 /* Opens a file for reading. follows: also opens a link's target. */
 int file_to_read(int dir_fd, const char *name, bool follows);
 

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "client/ring.h"
 #include "client/share.h"
 #include "client/session.h"
+#include "lib/file_open.h"
 
 #define N_SLOTS 3u
 #define BATCH   4u
@@ -72,10 +72,10 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 	struct attachment a = {.n_slots = N_SLOTS, .n_buffers = N_SLOTS, .layout = layout, .life = 7};
 	struct diesel_session session = {.attachment = NULL};
 	struct diesel_pinnable pinnable;
-	char path[32];
+	char path[FD_PATH_BYTES];
 
 	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), -ENOTCONN);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	reader = open(path, O_RDONLY | O_CLOEXEC); /* as the daemon hands it out */
 	assert_true(reader >= 0);
 	a.buffers = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);

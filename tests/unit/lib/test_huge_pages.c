@@ -11,6 +11,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "lib/huge_pages.h"
 #include "lib/kernel_calls.h"
 
@@ -97,9 +98,9 @@ static void test_cannot_write_where_it_may_not(void **state)
 {
 	_cleanup_(freep) uint8_t *data = new_data();
 	int fd = new_memory(), reader;
-	char path[32];
+	char path[FD_PATH_BYTES];
 
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	reader = open(path, O_RDONLY | O_CLOEXEC);
 	assert_int_equal(huge_write_at(reader, data, BYTES, 0), -EBADF);
 	check(fd, 0, 0);

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +11,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 #include "daemon/storage/shared_memory.h"
 
 static void test_only_we_may_write(void **state)
@@ -51,7 +51,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 {
 	struct shared_memory m;
 	int fd = -1, again;
-	char path[32];
+	char path[FD_PATH_BYTES];
 
 	assert_int_equal(shared_memory_new("test", 8192, SHARED_MAPPABLE, &m), 0);
 	memset(m.data, 1, 8192);
@@ -66,7 +66,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
 	assert_int_equal(theirs[4096], 1);
 	/* No other process may open it for writing by its name. */
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	fd_path(fd, path);
 	if (geteuid() != 0) {
 		again = open(path, O_RDWR);
 		assert_int_equal(again, -1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieseld: the node's data daemon. */
 #include <errno.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,11 +15,128 @@
 #include "lib/sandbox.h"
 #include "lib/units.h"
 #include "daemon/run/options.h"
-#include "daemon/run/options_print.h"
 #include "daemon/run/options_table.h"
 #include "daemon/sense/sensor.h"
 #include "daemon/server/server.h"
 #include "daemon/run/daemon.h"
+#include "daemon/helpers/helper.h"
+#include "lib/capabilities.h"
+
+static void print_settings_that_apply(enum option_applies when, const char *title)
+{
+	printf(".SS %s\n", title);
+	for (size_t i = 0; i < n_option_rows; i++) {
+		const struct option_row *row = &option_rows[i];
+		_cleanup_(freep) char *help = option_help_new(row);
+
+		if (row->command || row->applies != when)
+			continue;
+		printf(".TP\n.B %s\n", row->name);
+		option_print_text(stdout, ".IP", help ? help : row->help, true);
+	}
+}
+
+static void print_file(void)
+{
+	fputs(
+	    "# dieseld's configuration. Made from the table of options; see man dieseld.conf. A line with ; "
+	    "in\n"
+	    "# front shows the default, or an example where the default depends on the machine. After a "
+	    "change:\n"
+	    "#   dieseld --check-config --config /etc/diesel/dieseld.conf && systemctl reload dieseld\n"
+	    "# As it is, dieseld tunes itself. A value from `dieselctl set` overrides this file until\n"
+	    "# `dieselctl set --unset NAME`; `dieselctl status` names the source of each value.\n\n"
+	    "[dieseld]\n",
+	    stdout);
+	for (size_t i = 0; i < n_option_rows; i++) {
+		const struct option_row *row = &option_rows[i];
+		_cleanup_(freep) char *text = option_about_new(row);
+
+		if (row->command)
+			continue;
+		if (row->group)
+			printf("\n# ---- %s ----\n", row->group);
+		fputs("\n# ", stdout);
+		option_print_text(stdout, "# ", text ? text : row->help, false);
+		printf(";%s = %s\n", row->name, row->usual ? row->usual : row->example);
+	}
+}
+
+/* Prints the options on standard output: "settings" (of dieseld.conf(5)) as roff, "file" (dieseld.conf),
+ * or a form of option_print(). -ENOENT: no such form. */
+static int options_print(const char *form)
+{
+	if (strcmp(form, "file") == 0) {
+		print_file();
+	} else if (strcmp(form, "settings") == 0) {
+		print_settings_that_apply(OPTION_RELOAD, "Applied by a reload (SIGHUP)");
+		print_settings_that_apply(OPTION_SESSIONS,
+					  "Applied to datasets and sessions opened after a reload");
+		print_settings_that_apply(OPTION_START, "Applied when dieseld restarts");
+	} else {
+		return option_print(stdout, &dieseld_program, form);
+	}
+	return 0;
+}
+
+static void print_capabilities(const struct helper_rights *r)
+{
+	static const struct {
+		uint64_t bit;
+		const char *name;
+	} names[] = {{CAPABILITY(CAP_DAC_READ_SEARCH), "DAC_READ_SEARCH"},
+		     {CAPABILITY(CAP_BPF), "BPF"},
+		     {CAPABILITY(CAP_PERFMON), "PERFMON"},
+		     {CAPABILITY(CAP_SYS_PTRACE), "SYS_PTRACE"},
+		     {CAPABILITY(CAP_SYS_ADMIN), "SYS_ADMIN"},
+		     {CAPABILITY(CAP_SYS_CHROOT), "SYS_CHROOT"},
+		     {CAPABILITY(CAP_SETUID), "SETUID"},
+		     {CAPABILITY(CAP_SETGID), "SETGID"},
+		     {CAPABILITY(CAP_KILL), "KILL"},
+		     {CAPABILITY(CAP_NET_BIND_SERVICE), "NET_BIND_SERVICE"}};
+	const char *between = "";
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!(r->capabilities & names[i].bit))
+			continue;
+		printf("%s`%s`", between, names[i].name);
+		between = ", ";
+	}
+	if (!*between)
+		printf("none");
+}
+
+static void print_rights(const struct helper_row *row)
+{
+	printf("| `dieseld-%s` | %s | ", row->name, row->user ? row->user : "the daemon's");
+	print_capabilities(&row->begins);
+	printf(" | ");
+	print_capabilities(&row->works);
+	printf(" | %s |\n", row->may);
+}
+
+/* Prints a table of docs/explanation/security.md ("rights") or docs/reference/processes.md ("ends"). -EINVAL:
+ * no such table. */
+static int helper_print(const char *what)
+{
+	bool rights = strcmp(what, "rights") == 0;
+
+	if (!rights && strcmp(what, "ends") != 0)
+		return -EINVAL;
+	puts(rights ? "| process | user | capabilities as it begins | at work | allowed actions |\n"
+		      "|---|---|---|---|---|"
+		    : "| process | in `ps` | effect of its death |\n|---|---|---|");
+	for (size_t i = 0; i < HELPER_N_KINDS; i++) {
+		const struct helper_row *row = &helper_rows[i];
+
+		if (rights)
+			print_rights(row);
+		else
+			printf("| `dieseld-%s` | `dieseld: %s` | %s |\n", row->name, helper_title_of(row),
+			       row->end);
+	}
+	return 0;
+}
 
 static uint32_t count_cpus(void)
 {

@@ -77,7 +77,3 @@ void helper_begin(enum helper_kind kind, pid_t parent);
 /* Drops the initial rights that the row does not list for work. -errno: could not drop capabilities or change
  * the user. */
 int helper_settle(enum helper_kind kind);
-
-/* Prints a table of docs/explanation/security.md ("rights") or docs/reference/processes.md ("ends"). -EINVAL:
- * no such table. */
-int helper_print(const char *what);

@@ -1,11 +1,230 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "run.h"
+#include "sim/sim.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct sim_live {
+	struct sim_state state;
+	struct tuner_knobs knobs, ordered; /* knobs in force; knobs in force from the next second on */
+	struct sim_rates rates;            /* rates of the last second */
+	double daemon_cpu_s; /* CPU time per sample in the last second, after savings by decoded copies */
+	/* The hill climber's state. */
+	uint32_t knob, wait_s;
+	int direction;
+	double measured, before;
+	struct tuner_knobs last;
+};
+
+struct sim_run {
+	const struct sim_scenario *scenario;
+	struct sim_random random;
+	uint64_t now_ns;
+	uint32_t second, phase;
+	struct sim_live jobs[SIM_MAX_JOBS];
+};
+
+static const struct sim_truth *sim_truth_now(const struct sim_run *run, uint32_t index)
+{
+	return &run->scenario->jobs[index].phases[run->phase];
+}
+
+static double noisy(struct sim_run *run, double x)
+{
+	return x * exp(run->scenario->noise * sim_normal(&run->random));
+}
+
+static double noisy_share(struct sim_run *run, double x)
+{
+	x += run->scenario->noise * 0.15 * sim_normal(&run->random);
+	return fmin(fmax(x, 0), 1);
+}
+
+/* Returns the bytes that caches leave to decoded copies. */
+static double sim_decoded_space(const struct sim_run *run)
+{
+	double space = run->scenario->memory_bytes;
+
+	for (uint32_t i = 0; i < run->scenario->n_jobs; i++)
+		space -= (double)run->jobs[i].knobs.value[TUNER_CACHE_BYTES];
+	return fmax(space, 0);
+}
+
+static void sense_decoded(struct sim_run *run, uint32_t index, struct stall_sample *s)
+{
+	const struct sim_truth *t = sim_truth_now(run, index);
+	const struct sim_state *state = &run->jobs[index].state;
+
+	s->decoded_cache.usable = t->dataset_bytes / t->sample_bytes;
+	s->decoded_cache.samples = state->decoded_ratio * s->decoded_cache.usable;
+	s->decoded_cache.bytes = s->decoded_cache.samples * t->decoded_bytes;
+	s->decoded_cache.space_bytes = sim_decoded_space(run);
+	s->decoded_cache.hit_ratio = state->decoded_hit * t->decoded_serve;
+	s->decoded_cache.serve_ratio = t->decoded_serve;
+	s->decoded_cache.fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
+	if (state->decoded_ratio > 0) {
+		s->decoded_cache.sample_bytes = t->decoded_bytes;
+		s->decoded_cache.cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->decoded_part);
+	}
+}
+
+static struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
+{
+	const struct sim_truth *t = sim_truth_now(run, index);
+	const struct sim_live *job = &run->jobs[index];
+	const struct sim_rates *r = &job->rates;
+	double chunk = t->sample_bytes * t->samples_per_chunk, wait, fetch;
+	struct stall_sample s = stall_sample_unknown();
+
+	s.job = index + 1;
+	s.at_ns = run->now_ns;
+	s.covered_s = 1;
+	s.source = STALL_SOURCE_CLIENT;
+	wait = noisy_share(run, 1 - r->rate / t->device_rate);
+	fetch = fmin(noisy_share(run, 1 - r->rate / r->no_fetch_rate), wait);
+	s.shares.fetch_stall = fetch;
+	s.shares.prep_stall = wait - fetch;
+	s.samples_per_s = noisy(run, r->rate);
+	s.batch = 64;
+	s.n_trainers = 1;
+	if (job->state.hit_ratio < 1) {
+		s.chunk_latency_s = noisy(run, r->latency_s);
+		s.chunk_latency_p95_s = s.chunk_latency_s * 1.4;
+		s.source_bytes_per_s = noisy(run, r->bandwidth);
+		s.reads_in_flight = r->in_flight;
+		s.reading_ratio =
+		    fmin(r->rate * (1 - job->state.hit_ratio) * t->sample_bytes / r->bandwidth, 1);
+	} else {
+		s.reading_ratio = 0;
+	}
+	s.memory_hit_ratio = job->state.hit_ratio;
+	s.chunk_bytes = chunk;
+	s.samples_per_chunk = t->samples_per_chunk;
+	s.window_chunks = (uint32_t)t->window;
+	s.ready_samples = t->ready;
+	s.daemon_cpu_s_per_sample = noisy(run, job->daemon_cpu_s);
+	s.client_cpu_s_per_sample = noisy(run, t->client_cpu_s);
+	if (job->knobs.value[TUNER_CLIENT_WORKERS])
+		s.handoff_s_per_sample = noisy(run, t->handoff_s);
+	s.client_worker_bytes = t->worker_bytes;
+	s.daemon_workers_busy = r->rate * job->daemon_cpu_s;
+	s.client_workers_busy = job->knobs.value[TUNER_CLIENT_WORKERS] ? r->rate * t->client_cpu_s : 0;
+	s.dataset = index + 1;
+	s.dataset_bytes = t->dataset_bytes;
+	s.cached_bytes = job->state.cached_bytes;
+	s.need_bytes = sim_need_bytes(t);
+	s.knobs = job->knobs;
+	s.tunable = (1u << TUNER_N_KNOBS) - 1;
+	if (t->decoded_bytes > 0)
+		sense_decoded(run, index, &s);
+	else
+		s.tunable &= ~(1u << TUNER_DECODED_BYTES);
+	if (t->client_cpu_s <= 0)
+		s.tunable &= ~(1u << TUNER_CLIENT_WORKERS);
+	return s;
+}
+
+static double sim_cpu_used(const struct sim_run *run, uint32_t index)
+{
+	const struct sim_truth *t = sim_truth_now(run, index);
+	const struct sim_live *job = &run->jobs[index];
+
+	return job->rates.rate * (job->daemon_cpu_s + t->client_cpu_s) + t->trainer_cores;
+}
+
+static struct stall_node sim_sense_node(const struct sim_run *run)
+{
+	struct stall_node n = stall_node_unknown();
+	double used = 0, bytes = 0;
+
+	for (uint32_t i = 0; i < run->scenario->n_jobs; i++) {
+		used += sim_cpu_used(run, i);
+		bytes += run->jobs[i].state.cached_bytes + sim_need_bytes(sim_truth_now(run, i));
+		bytes += (double)run->jobs[i].knobs.value[TUNER_CLIENT_WORKERS] *
+			 sim_truth_now(run, i)->worker_bytes;
+	}
+	n.memory_some_avg10 = n.memory_full_avg10 = 0;
+	n.memory_limit_bytes = run->scenario->memory_bytes * 4;
+	n.memory_headroom_bytes = n.memory_limit_bytes - bytes;
+	n.cores = run->scenario->cores;
+	n.cores_idle = fmax(n.cores - used, 0);
+	return n;
+}
+
+/*
+ * The peer that every autotuner has to beat: a hill climber on the same knobs. It turns one knob per step,
+ * and takes three seconds to see the effect. If the rate rose by 2 %, the step is kept and repeated;
+ * otherwise it is taken back and the next one tried, first up, then down.
+ */
+#define N_CLIMBED 4 /* number of knobs that it turns: its jobs have no decoded copies */
+#define STEP_S    3
+#define BETTER    1.02
+
+static uint64_t step_of(const struct sim_run *run, uint32_t knob)
+{
+	return knob == TUNER_CACHE_BYTES ? (uint64_t)(run->scenario->memory_bytes / 10) : 1;
+}
+
+static bool move(const struct sim_run *run, uint32_t index, struct tuner_knobs *knobs, uint32_t knob,
+		 int direction)
+{
+	const struct sim_truth *t = sim_truth_now(run, index);
+	uint64_t step = step_of(run, knob), now = knobs->value[knob];
+	double least = knob == TUNER_CACHE_BYTES ? sim_need_bytes(t) : knob == TUNER_DAEMON_WORKERS ? 1 : 0;
+	double most = knob == TUNER_CACHE_BYTES       ? run->scenario->memory_bytes
+		      : knob == TUNER_PREFETCH_CHUNKS ? 64
+						      : run->scenario->cores;
+	double to = (double)now + direction * (double)step;
+
+	if (knob == TUNER_CLIENT_WORKERS && t->client_cpu_s <= 0)
+		return false;
+	if (to < least || to > most)
+		return false;
+	knobs->value[knob] = (uint64_t)to;
+	return true;
+}
+
+/* Decides for one job; writes the knobs to `ordered`. */
+static void sim_climb(struct sim_run *run, uint32_t index)
+{
+	struct sim_live *job = &run->jobs[index];
+	double measured = job->rates.rate * exp(run->scenario->noise * sim_normal(&run->random));
+
+	job->measured += measured / STEP_S;
+	if (++job->wait_s < STEP_S)
+		return;
+	if (job->direction == 0) {
+		job->direction = 1; /* the first interval: nothing was changed */
+	} else if (job->measured > job->before * BETTER) {
+		job->last = job->ordered; /* continues in the same direction */
+	} else {
+		job->ordered = job->last;
+		if (job->direction > 0) {
+			job->direction = -1;
+		} else {
+			job->direction = 1;
+			job->knob = (job->knob + 1) % N_CLIMBED;
+		}
+		job->measured = fmax(job->before, job->measured);
+	}
+	job->before = job->measured;
+	job->measured = 0;
+	job->wait_s = 0;
+	job->last = job->ordered;
+	for (int i = 0; i < 2 * N_CLIMBED; i++) {
+		if (move(run, index, &job->ordered, job->knob, job->direction))
+			return;
+		if (job->direction > 0) {
+			job->direction = -1;
+		} else {
+			job->direction = 1;
+			job->knob = (job->knob + 1) % N_CLIMBED;
+		}
+	}
+}
 
 struct tuning {
 	struct tuner_config config;
@@ -39,15 +258,6 @@ static void start(struct sim_run *run, enum sim_policy policy)
 		}
 		job->ordered = job->last = job->knobs;
 	}
-}
-
-double sim_decoded_space(const struct sim_run *run)
-{
-	double space = run->scenario->memory_bytes;
-
-	for (uint32_t i = 0; i < run->scenario->n_jobs; i++)
-		space -= (double)run->jobs[i].knobs.value[TUNER_CACHE_BYTES];
-	return fmax(space, 0);
 }
 
 /* Computes the truth of this second with the existing decoded copies, and makes more while there is space. */

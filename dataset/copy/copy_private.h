@@ -75,10 +75,3 @@ int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void 
 /* Copies all chunks that the writer's store has not, and checks each. */
 int copy_chunks(const struct copy_options *o, const struct copy_source *s, struct writer *w,
 		struct copy_result *result, struct error *err);
-/* Makes metadata and snapshots, and publishes them. */
-int copy_publish(const struct copy_options *o, const struct copy_source *s, struct writer *w,
-		 struct copy_result *result, struct error *err);
-/* Gives the files of a folder owner, mode, access control list and times of those with the same names in the
- * other, as far as the caller may. A folder of another user stays that user's, who gets the files that were
- * made in it since then (CLOCK_REALTIME_COARSE). from_fd < 0: only this. */
-void copy_attributes(int from_fd, int to_fd, const struct timespec *since);

@@ -10,7 +10,8 @@
 #include "image/recipe.h"
 #include "image/recipe/numbers.h"
 
-/* Copies numbers from a stored array to the output, in the recipe's layout and type. */
+/* Copies numbers from a stored array to the output, in the recipe's layout and type, in pieces that fit in
+ * the L1 cache: gathers, converts to single precision, computes, stores. */
 
 /* Layout of the numbers in memory, in the order of the output. */
 struct lie {

@@ -640,7 +640,9 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 		report->unclear = "too few steps outside of saves were seen to compare with";
 		return;
 	}
-	low = checkpoint_interval(fmax(full_ns, report->cost_ns), least_ns, step_ns, max);
+	/* The trainer is done with its own saves when they end, whatever they cost. */
+	low = checkpoint_interval(report->n_background ? fmax(full_ns, report->cost_ns) : least_ns, least_ns,
+				  step_ns, max);
 	high = checkpoint_interval(fmax(full_ns, most_ns), most_ns, step_ns, max);
 	/* A save of which training pays less is in the background for longer. */
 	report->advised_least = low < high ? low : high;

@@ -147,6 +147,11 @@ def sweep(python, kind, folder, seconds):
     return {"kind": kind, "advised": advised, "clear": found["advised_steps"] is not None, "costs": costs, "best": crossing(costs)}
 
 
+def keep_swept(raw):
+    support.result_write("saves_sweep", raw, quiet=True, **{f"{kind}_{name}": found[name] for kind, found in raw.items()
+                                                            for name in ("advised", "best")})
+
+
 def main():
     parser = argparse.ArgumentParser(description="Compares what reports say about checkpoints with the jobs' own clocks.")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"one or more of: {', '.join(KINDS)}")
@@ -166,7 +171,8 @@ def main():
             for kind in options.kinds or (SWEPT if options.sweep else KINDS):
                 python, versions = pythons.for_job(NEEDS.get(kind, "torch"))
                 if options.sweep:
-                    print(json.dumps(sweep(python, kind, folder, options.seconds)), flush=True)
+                    print(json.dumps(found := sweep(python, kind, folder, options.seconds)), flush=True)
+                    keep_swept(support.raw_read("saves_sweep") | {kind: found})
                     continue
                 clock, report = record(python, kind, folder, options.seconds, BOUND)
                 raw[kind] = {"kind": kind, "versions": versions, "clock": clock, "report": {"checkpoints": report["checkpoints"]}}

@@ -60,6 +60,33 @@ static void test_one_by_one(void **state)
 	analysis_free(analysis);
 }
 
+/* The costs of saves in the loop differ so much that the mean may be next to nothing. Nothing is in the
+ * background, so the least interval is short, too. */
+static void test_costs_of_all_sizes_have_a_wide_range(void **state)
+{
+	uint64_t now = 0;
+
+	script_begin(&s);
+	for (uint64_t i = 1; i <= 40; i++) {
+		script_mark(&s, TRAINER, now, MARK_NEXT_BEGIN, 0);
+		script_mark(&s, TRAINER, now + 100, MARK_NEXT_END, 0);
+		script_step(&s, TRAINER, now + 200);
+		now += 1000;
+		if (i % 10)
+			continue;
+		write_file(TRAINER, now, now + (i == 20 ? 3000 : 100), LARGE);
+		now += i == 20 ? 3000 : 100;
+	}
+	script_exit(&s, TRAINER, now + 100);
+	_cleanup_(analysis_freep) struct analysis *analysis =
+	    script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4});
+	const struct checkpoint_report *report = analysis->checkpoints;
+	assert_int_equal(report->n_items, 4);
+	assert_true(report->cost_error_ns > report->cost_ns);
+	assert_int_equal(report->advised_steps, 0);
+	assert_int_equal(report->advised_least, 1);
+}
+
 /* A checkpoint may consist of many small writes, or of large writes into a file that stays open. */
 static void test_how_it_is_written(void **state)
 {
@@ -202,6 +229,7 @@ static void test_logs_are_none(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_the_interval_follows_the_formula), cmocka_unit_test(test_one_by_one),
+	   cmocka_unit_test(test_costs_of_all_sizes_have_a_wide_range),
 	   cmocka_unit_test(test_how_it_is_written), cmocka_unit_test(test_what_follows_no_save),
 	   cmocka_unit_test(test_shards_are_one_checkpoint), cmocka_unit_test(test_fsync_and_rename),
 	   cmocka_unit_test(test_a_mapped_file_with_msync_is_a_checkpoint),

@@ -445,9 +445,9 @@ static struct after_copy after_copy(const struct coster *coster, size_t i)
 	return after;
 }
 
-/* Takes what the save that then begins costs in the step of its copy from the copy. slowdown: how much longer
- * the save makes computing, as a ratio. */
-static void copy_part(struct coster *coster, size_t i, double slowdown)
+/* Takes from the cost of a copy what the rest of its step takes longer because of the save. slowdown: how
+ * much longer the save makes computing, as a ratio. */
+static void rest_take(struct coster *coster, size_t i, double slowdown)
 {
 	const struct sums *others = &coster->others;
 	struct checkpoint_item *item = &coster->report->items[i];
@@ -467,19 +467,21 @@ static void copy_part(struct coster *coster, size_t i, double slowdown)
 	save->gil_ns += after.gil_ns - part * others->gil_ns;
 }
 
-static void copies_part(struct coster *coster)
+/* The other steps of the saves show how much slower computing is. If that is hardly known, nothing is taken.
+ */
+static void rests_take(struct coster *coster)
 {
 	struct checkpoint_report *report = coster->report;
 	double during_ns = coster->during.share_ns[SHARE_DEVICE], excess_ns = 0;
 
 	for (size_t i = 0; i < report->n_items; i++)
 		excess_ns += report->items[i].background ? coster->saves[i].share_ns[SHARE_DEVICE] : 0;
-	if (coster->during.n < STEPS_MIN || !(excess_ns < during_ns / 2) ||
+	if (coster->during.n < STEPS_MIN || !(fabs(excess_ns) < during_ns / 2) ||
 	    !(coster->others.share_ns[SHARE_DEVICE] > 0))
 		return;
 	for (size_t i = 0; i < report->n_items; i++)
 		if (report->items[i].background && coster->saves[i].copy_ns != 0)
-			copy_part(coster, i, excess_ns / (during_ns - excess_ns));
+			rest_take(coster, i, excess_ns / (during_ns - excess_ns));
 }
 
 /* Twice the standard error of the mean of n values, for few values by about Student's t. */
@@ -744,7 +746,7 @@ static int measure(struct coster *coster, uint64_t stall_ns)
 			continue;
 		save_measure(coster, i);
 	}
-	copies_part(coster);
+	rests_take(coster);
 	copy_set(coster);
 	cost_set(coster);
 	advise(coster, stall_ns);

@@ -27,6 +27,7 @@ static const struct {
     {"compiler.py", "compile_or_get_cached", STACK_COMPILE},            /* JAX */
     {"torch.py", "save_file", STACK_SAVE},                              /* safetensors */
     {"async_checkpointer.py", "AsyncCheckpointer.restore", STACK_LOAD}, /* orbax */
+    {"async_checkpointer.py", "restore", STACK_LOAD},
     {"async_checkpointer.py", NULL, STACK_SAVE},
     {"checkpointer.py", "Checkpointer.save", STACK_SAVE},
     {"checkpointer.py", "Checkpointer.restore", STACK_LOAD},

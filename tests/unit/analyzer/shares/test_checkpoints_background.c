@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "analyzer/trace/frame_work.h"
 #include "bpf/metadata.h"
 
 /* Checkpoints that threads and children write while training continues, and their cost. */
@@ -213,6 +214,17 @@ static struct analysis *analyse_sampled(void)
 
 	check_invariants(analysis);
 	return analysis;
+}
+
+static void test_orbax_s_functions_save_and_load(void **state)
+{
+	assert_int_equal(frame_work_of("async_checkpointer.py", "AsyncCheckpointer.save"), STACK_SAVE);
+	assert_int_equal(frame_work_of("async_checkpointer.py", "_AsyncManager._thread_func"), STACK_SAVE);
+	assert_int_equal(frame_work_of("async_checkpointer.py", "AsyncCheckpointer.restore"), STACK_LOAD);
+	assert_int_equal(frame_work_of("checkpointer.py", "Checkpointer.restore"), STACK_LOAD);
+	assert_int_equal(frame_work_of("future.py", "_SignalingThread.run"), STACK_SAVE);
+	assert_int_equal(frame_work_of("future.py", "Future.result"), STACK_OTHER);
+	assert_int_equal(frame_work_of("async_checkpointer.py", "<module>"), STACK_OTHER);
 }
 
 /* Copying the state makes no call. Samples of the stack show it, to half a sampling interval (25 ticks). */
@@ -674,8 +686,8 @@ UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_child_that_answers_a_thread),
 	   cmocka_unit_test(test_child_that_answers_by_another_thread),
 	   cmocka_unit_test(test_wait_for_a_thread_that_waits_for_a_save),
-	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_copy_by_stack_samples),
-	   cmocka_unit_test(test_copy_right_behind_a_save),
+	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_orbax_s_functions_save_and_load),
+	   cmocka_unit_test(test_copy_by_stack_samples), cmocka_unit_test(test_copy_right_behind_a_save),
 	   cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
 	   cmocka_unit_test(test_thread_by_stack_samples), cmocka_unit_test(test_samples_within_calls),
 	   cmocka_unit_test(test_copy_and_what_writes_it), cmocka_unit_test(test_copy_and_a_later_save),

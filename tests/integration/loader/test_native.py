@@ -618,7 +618,7 @@ class Processes(NativeCase):
 
     def test_they_are_locked_up(self):
         loader, n = self.loader(self.TRANSFORM), 0
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         while n < 5 and time.monotonic() < end:
             for _ in loader:
                 # A decoder may have ended meanwhile: with a sanitizer's memory use, idle ones are not kept.
@@ -642,7 +642,7 @@ class Processes(NativeCase):
         wanted = self.samples(self.loader(self.TRANSFORM))
         before = self.decoding()
         loader, n_killed, killed_at = self.loader(self.TRANSFORM), 0, 0
-        end = time.monotonic() + 60
+        end = time.monotonic() + 150
         # An idle decoder is also replaced, but only when it gets its next work.
         while (n_killed < 4 or self.decoding()["replaced"] == before["replaced"]) and time.monotonic() < end:
             loader.set_epoch(0)
@@ -670,7 +670,7 @@ class Processes(NativeCase):
         next(iter(loader))
         loader.close()
         del loader
-        end, n_quiet = time.monotonic() + 60, 0
+        end, n_quiet = time.monotonic() + 150, 0
         while n_quiet < 20 and time.monotonic() < end:  # lets the work under way end
             n_quiet = 0 if self.ours() else n_quiet + 1
             time.sleep(0.05)

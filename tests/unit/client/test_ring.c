@@ -69,8 +69,8 @@ static void test_kick_only_when_asked(void **state)
 /* Two threads play daemon and client over a small ring. The client sleeps, and the daemon waits for slots. */
 struct duel {
 	struct ring_control *c;
-	int kicks; /* an eventfd: condition variables of glibc before 2.41 may lose a signal (its bug 25847)
-		    */
+	/* An eventfd, as a condition variable of glibc before 2.41 may lose a signal (its bug 25847). */
+	int kicks;
 	uint32_t rounds;
 	uint64_t seen[RING_MAX_SLOTS]; /* the contents of the slots */
 };

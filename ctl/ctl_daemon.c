@@ -41,13 +41,6 @@ json_t *ctl_known(double value)
 	return isfinite(value) ? json_real(value) : json_null();
 }
 
-double ctl_real(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 const char *ctl_string(const json_t *object, const char *key, char text[200])
 {
 	const json_t *value = json_object_get(object, key);

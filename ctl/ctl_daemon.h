@@ -35,8 +35,6 @@ void ctl_print_where(const json_t *root);
 uint64_t ctl_number(const json_t *object, const char *key);
 /* Returns a JSON number, or null if the value is not known. */
 json_t *ctl_known(double value);
-/* Returns a number; NAN if it is null or missing. */
-double ctl_real(const json_t *object, const char *key);
 /* Returns a string made printable, since the daemon has names from its clients. */
 const char *ctl_string(const json_t *object, const char *key, char text[200]);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 
 static const struct {
@@ -25,7 +26,7 @@ static void print_knob(const json_t *job, const char *knob, int width)
 	const json_t *k = json_object_get(json_object_get(job, "knobs"), knob);
 	char value[24], text[32];
 
-	snprintf(text, sizeof(text), "%s%s", ctl_knob(value, knob, ctl_real(k, "value")),
+	snprintf(text, sizeof(text), "%s%s", ctl_knob(value, knob, json_number_of(k, "value")),
 		 json_is_true(json_object_get(k, "pinned")) ? "*" : "");
 	printf(" %*s", width, text);
 }
@@ -34,12 +35,13 @@ static void print_job(const json_t *job)
 {
 	const json_t *now = json_object_get(job, "now"), *shares = json_object_get(now, "shares"),
 		     *tuner = json_object_get(job, "tuner");
-	double fetch = ctl_real(shares, "fetch_stall"), prep = ctl_real(shares, "prep_stall");
+	double fetch = json_number_of(shares, "fetch_stall"), prep = json_number_of(shares, "prep_stall");
 	char text[200], rate[24], percent[8];
 
 	printf("%4llu %7llu %9s", (unsigned long long)ctl_number(job, "id"),
-	       (unsigned long long)ctl_number(job, "pid"), ctl_rate(rate, ctl_real(now, "samples_per_s")));
-	printf(" %5s", ctl_percent(percent, ctl_real(shares, "device")));
+	       (unsigned long long)ctl_number(job, "pid"),
+	       ctl_rate(rate, json_number_of(now, "samples_per_s")));
+	printf(" %5s", ctl_percent(percent, json_number_of(shares, "device")));
 	printf(" %5s", ctl_percent(percent, fetch));
 	printf(" %5s", ctl_percent(percent, prep));
 	for (int i = 0; i < TUNER_N_KNOBS; i++)

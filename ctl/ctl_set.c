@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -187,14 +188,14 @@ static void print_pins(const json_t *tune)
 
 	for (size_t i = 0; i < json_array_size(pins); i++) {
 		const json_t *pin = json_array_get(pins, i);
-		double in_force = ctl_real(pin, "in_force");
+		double in_force = json_number_of(pin, "in_force");
 
 		ctl_string(pin, "knob", knob);
 		left[0] = '\0';
-		if (in_force < ctl_real(pin, "value"))
+		if (in_force < json_number_of(pin, "value"))
 			snprintf(left, sizeof(left), ", but the limit reduces it to %s",
 				 ctl_knob(value, knob, in_force));
-		ctl_knob(value, knob, ctl_real(pin, "value"));
+		ctl_knob(value, knob, json_number_of(pin, "value"));
 		if (ctl_number(pin, "job"))
 			printf("pinned: %s of job %llu to %s%s\n", knob,
 			       (unsigned long long)ctl_number(pin, "job"), value, left);

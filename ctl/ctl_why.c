@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "lib/cleanup.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -43,11 +44,11 @@ static void print_speed(double rate, double wait)
 static void print_measured(const json_t *d)
 {
 	const json_t *sample = json_object_get(d, "sample"), *shares = json_object_get(sample, "shares");
-	double fetch = ctl_real(shares, "fetch_stall"), prep = ctl_real(shares, "prep_stall");
+	double fetch = json_number_of(shares, "fetch_stall"), prep = json_number_of(shares, "prep_stall");
 	char text[8];
 
 	printf("          measured: ");
-	print_speed(ctl_real(d, "rate_before"), ctl_real(d, "wait_before"));
+	print_speed(json_number_of(d, "rate_before"), json_number_of(d, "wait_before"));
 	if (isfinite(fetch) && isfinite(prep)) {
 		printf(" (in the last second: storage %s, ", ctl_percent(text, fetch));
 		printf("preparing %s)", ctl_percent(text, prep));
@@ -59,11 +60,11 @@ static void print_effect(const json_t *d)
 {
 	const json_t *effect = json_object_get(d, "effect");
 	char text[200], outcome[200], after[24];
-	double seconds = ctl_real(effect, "time") - ctl_real(d, "time");
+	double seconds = json_number_of(effect, "time") - json_number_of(d, "time");
 
-	if (isfinite(ctl_real(d, "rate_expected")) || isfinite(ctl_real(d, "wait_expected"))) {
+	if (isfinite(json_number_of(d, "rate_expected")) || isfinite(json_number_of(d, "wait_expected"))) {
 		printf("          expected: ");
-		print_speed(ctl_real(d, "rate_expected"), ctl_real(d, "wait_expected"));
+		print_speed(json_number_of(d, "rate_expected"), json_number_of(d, "wait_expected"));
 		putchar('\n');
 	}
 	if (!json_is_object(effect))
@@ -73,7 +74,7 @@ static void print_effect(const json_t *d)
 	if (*ctl_string(effect, "text", text))
 		puts(text);
 	else {
-		print_speed(ctl_real(effect, "rate_after"), ctl_real(effect, "wait_after"));
+		print_speed(json_number_of(effect, "rate_after"), json_number_of(effect, "wait_after"));
 		putchar('\n');
 	}
 }
@@ -83,12 +84,12 @@ static void print_decision(const json_t *d, bool with_job)
 	char when[24], knob[200], from[24], to[24], rule[200], text[400];
 	const json_t *reason = json_object_get(d, "reason");
 
-	printf("%s  ", clock_text(when, ctl_real(d, "time")));
+	printf("%s  ", clock_text(when, json_number_of(d, "time")));
 	if (with_job)
 		printf("job %llu  ", (unsigned long long)ctl_number(d, "job"));
 	ctl_string(d, "knob", knob);
-	printf("%s %s -> %s (%s)%s\n", knob, ctl_knob(from, knob, ctl_real(d, "from")),
-	       ctl_knob(to, knob, ctl_real(d, "to")), ctl_string(d, "rule", rule),
+	printf("%s %s -> %s (%s)%s\n", knob, ctl_knob(from, knob, json_number_of(d, "from")),
+	       ctl_knob(to, knob, json_number_of(d, "to")), ctl_string(d, "rule", rule),
 	       json_is_true(json_object_get(d, "applied")) ? "" : ", not done: dry run");
 	text_printable(text, sizeof(text), json_is_string(reason) ? json_string_value(reason) : "",
 		       json_is_string(reason) ? json_string_length(reason) : 0);
@@ -123,7 +124,8 @@ static void print_held(const json_t *held)
 	       "checkpoint to the same file system",
 	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
 	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
-	       units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
+	       units_format_duration(seconds, sizeof(seconds),
+				     (uint64_t)(json_number_of(held, "seconds") * 1e9)),
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
@@ -155,7 +157,7 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes)
 {
 	char bytes[24], read[24], mean[24], name[200];
-	double mean_s = ctl_real(nodes, "mean_s");
+	double mean_s = json_number_of(nodes, "mean_s");
 
 	if (!json_is_object(nodes))
 		return;
@@ -177,7 +179,7 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 static void print_tier(const char *name, double part, const json_t *flow)
 {
 	char percent[8], mean[24], bytes[24];
-	double mean_s = ctl_real(flow, "latency_s"), bytes_per_s = ctl_real(flow, "bytes_per_s");
+	double mean_s = json_number_of(flow, "latency_s"), bytes_per_s = json_number_of(flow, "bytes_per_s");
 
 	printf(", %s %s", name, ctl_percent(percent, part));
 	if (isfinite(mean_s) && isfinite(bytes_per_s))
@@ -190,7 +192,8 @@ static void print_tier(const char *name, double part, const json_t *flow)
 static void print_tiers(const json_t *now)
 {
 	const json_t *tiers = json_object_get(now, "tiers");
-	double memory = ctl_real(now, "memory_hit_ratio"), peers = ctl_real(now, "peer_hit_ratio");
+	double memory = json_number_of(now, "memory_hit_ratio"),
+	       peers = json_number_of(now, "peer_hit_ratio");
 	char percent[8];
 
 	if (!isfinite(memory) || !isfinite(peers))
@@ -258,7 +261,8 @@ static void print_assist(const json_t *assist)
 /* Prints the limits that delay reads. */
 static void print_reads(const json_t *reads)
 {
-	double bytes = ctl_real(reads, "limit_bytes_per_s"), ops = ctl_real(reads, "limit_ops_per_s");
+	double bytes = json_number_of(reads, "limit_bytes_per_s"),
+	       ops = json_number_of(reads, "limit_ops_per_s");
 	char text[24], held[24];
 
 	if (!isfinite(bytes) && !isfinite(ops))
@@ -268,8 +272,9 @@ static void print_reads(const json_t *reads)
 		printf("%s per second", units_format_bytes(text, sizeof(text), (uint64_t)bytes));
 	if (isfinite(ops))
 		printf("%s%.0f requests per second", isfinite(bytes) ? " and " : "", ops);
-	printf(", which delayed some reads by %s in total\n",
-	       units_format_duration(held, sizeof(held), (uint64_t)(ctl_real(reads, "limited_s") * 1e9)));
+	printf(
+	    ", which delayed some reads by %s in total\n",
+	    units_format_duration(held, sizeof(held), (uint64_t)(json_number_of(reads, "limited_s") * 1e9)));
 }
 
 static int print_why(const struct option_verb *verb, const char *text, uint64_t id)

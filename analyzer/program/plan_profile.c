@@ -8,8 +8,8 @@
 
 #include "analyzer/model.h"
 #include "plan_input.h"
-#include "json_read.h"
 #include "served.h"
+#include "lib/json_read.h"
 
 #define POINTS_MAX 64
 

@@ -14,9 +14,9 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 #include "lib/units.h"
-#include "json_read.h"
 #include "output.h"
 
 #define JSON_MAX_BYTES (64 << 20)

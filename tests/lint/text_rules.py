@@ -42,7 +42,7 @@ OWNERS = {
     "fuse3/": ("ctl/mount",),
     "hiredis/": ("dataset/redis",),
     "ini.h": ("daemon/run",),
-    "jansson.h": ("analyzer/program", "ctl", "daemon/control", "daemon/server", "reports/json", "ui"),
+    "jansson.h": ("analyzer/program", "ctl", "daemon/control", "daemon/server", "lib/include", "reports/json", "ui"),
     "jerror.h": ("image",),
     "jpeglib.h": ("image",),
     "liburing.h": ("daemon/storage",),

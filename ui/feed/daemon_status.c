@@ -11,6 +11,7 @@
 #include "census.h"
 #include "client/knob.h"
 #include "lib/error.h"
+#include "lib/json_read.h"
 #include "ui/state/sample.h"
 
 #define ITEMS_MAX 65536 /* maximum number of jobs, datasets or decisions, more than any daemon has */
@@ -25,10 +26,10 @@ static void get_text(const json_t *object, const char *key, char *buffer, size_t
 
 static void get_real(const json_t *object, const char *key, double *ret)
 {
-	const json_t *value = json_object_get(object, key);
+	double number = json_number_of(object, key);
 
-	if (json_is_number(value))
-		*ret = json_number_value(value);
+	if (!isnan(number))
+		*ret = number;
 }
 
 static void get_count(const json_t *object, const char *key, uint64_t *ret)

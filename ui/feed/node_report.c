@@ -12,6 +12,7 @@
 #include "census.h"
 #include "ui/state/sample.h"
 #include "lib/hash.h"
+#include "lib/json_read.h"
 
 #define JOBS_MAX 256 /* maximum jobs of a node; a daemon's report has space for fewer */
 
@@ -26,8 +27,7 @@ static void get_text(const json_t *object, const char *key, char *buffer, size_t
 /* Sets *ret to a number from 0 to max; any other value stays unknown. */
 static void get_real(const json_t *object, const char *key, double max, double *ret)
 {
-	const json_t *value = json_object_get(object, key);
-	double number = json_is_number(value) ? json_number_value(value) : NAN;
+	double number = json_number_of(object, key);
 
 	if (number >= 0 && number <= max)
 		*ret = number;

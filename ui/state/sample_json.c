@@ -8,6 +8,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 #include "sample_fields.h"
 
@@ -171,11 +172,8 @@ int sample_from_json(const char *text, size_t length, struct top_sample **ret_sa
 	if (r == 0 && !(sample = sample_new()))
 		r = error_set(err, -ENOMEM, "no memory for a sample");
 	if (r == 0) {
-		const json_t *time = json_object_get(root, "time_s");
-		const json_t *interval = json_object_get(root, "interval_s");
-
-		sample->time_s = json_is_number(time) ? json_number_value(time) : NAN;
-		sample->interval_s = json_is_number(interval) ? json_number_value(interval) : NAN;
+		sample->time_s = json_number_of(root, "time_s");
+		sample->interval_s = json_number_of(root, "interval_s");
 	}
 	for (size_t i = 0; r == 0 && i < SAMPLE_OBJECTS; i++)
 		item_from_json(&sample_objects[i], (char *)sample + sample_objects[i].items_offset,

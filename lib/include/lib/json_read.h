@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Reads members of JSON objects. */
+/* Reads members of JSON objects, for modules that link jansson: lib/ itself does not. */
 
 #include <jansson.h>
 #include <math.h>

@@ -92,11 +92,7 @@ static int refuse_too_large(const struct plan_cluster *cluster, const struct pla
 {
 	for (size_t i = 0; i < inputs->n; i++)
 		if (plan_first_too_large(cluster, &inputs->items[i].job, 1) == 0)
-			return error_set(
-			    err, -EINVAL,
-			    "%s: it has %u accelerators, more than all nodes of any one size together: give "
-			    "--cluster more nodes, or leave this job out",
-			    inputs->items[i].name, inputs->items[i].job.accelerators);
+			return plan_too_large(inputs->items[i].name, inputs->items[i].job.accelerators, err);
 	return 0;
 }
 

@@ -412,12 +412,22 @@ static int analyses_load(struct sources *sources, const struct plan_grid *grid, 
 	return r;
 }
 
+int plan_too_large(const char *name, uint32_t accelerators, struct error *err)
+{
+	return error_set(err, -EINVAL,
+			 "%s: it has %u accelerators, more than all nodes of any one size together: give "
+			 "--cluster more nodes, or leave this job out",
+			 name, accelerators);
+}
+
 static int grid_for(const struct plan_argument *argument, const struct plan_cluster *cluster,
 		    uint32_t accelerators, uint32_t n_ranks, struct plan_grid *grid, struct error *err)
 {
 	grid_make(cluster, accelerators, grid);
+	if (!grid->n_cores)
+		return plan_too_large(argument->file, accelerators, err);
 	grid_cut(has_sizes(argument) ? argument->resident_bytes : 0, n_ranks * MODEL_CORES_MIN, grid);
-	return grid->n_memory && grid->n_cores
+	return grid->n_memory
 		   ? 0
 		   : error_set(err, -EINVAL, "%s: no node has the memory of resident", argument->file);
 }
@@ -428,11 +438,12 @@ static int sources_load(struct sources *sources, const struct plan_cluster *clus
 {
 	const struct plan_argument *first = sources->arguments[0];
 	uint32_t accelerators = first->accelerators, n = 0;
-	int r = grid_for(first, cluster, accelerators ? accelerators : 1, 1, grid, err);
+	int r;
 
+	grid_make(cluster, accelerators ? accelerators : 1, grid);
+	grid_cut(has_sizes(first) ? first->resident_bytes : 0, MODEL_CORES_MIN, grid);
 	sources->n_ranks = 1;
-	if (r == 0)
-		r = analyses_load(sources, grid, err);
+	r = analyses_load(sources, grid, err);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < sources->n; i++)
@@ -444,8 +455,7 @@ static int sources_load(struct sources *sources, const struct plan_cluster *clus
 				 "accelerators: give a multiple of %u, or leave it out",
 				 first->file, accelerators, n, n);
 	sources->n_ranks = n;
-	if (n > 1)
-		r = grid_for(first, cluster, accelerators, n, grid, err);
+	r = grid_for(first, cluster, accelerators, n, grid, err);
 	if (n > 1 && r == 0)
 		r = analyses_load(sources, grid, err);
 	if (r == 0)

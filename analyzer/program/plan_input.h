@@ -50,6 +50,9 @@ int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
 		    const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err);
 void plan_inputs_free(struct plan_inputs *inputs);
 
+/* Sets the error of a job that fits on no nodes. Returns -EINVAL. */
+int plan_too_large(const char *name, uint32_t accelerators, struct error *err);
+
 /* ---- parts of plan_inputs_add() ---------------------------------------------------------------------- */
 
 /* The points at which speeds are wanted. */

@@ -226,6 +226,9 @@ class Plan(unittest.TestCase):
         self.assertRegex(text, r"(?m)^big +2 pods, each resources: \{requests: \{cpu: \"4\",")
         text = run("plan", "--cluster", "2x2,4,16G", self.path("profile.json") + ",accelerators=3", hungry).stdout
         self.assertIn("--nodes=1 --gpus-per-node=2 --ntasks=1 --cpus-per-task=4 --mem=16384M : --nodes=1 --gpus-per-node=1 ", text)
+        self.refuse(1, "it has 2 accelerators, more than all nodes", "--cluster", "1,4,4G", ranks)
+        self.refuse(1, "no node has the memory", "--cluster", "2,4,4G", f"{ranks},dataset=9G,resident=5G")
+        self.plan("--cluster", "2x1,4,4G", f"{ranks},dataset=9G,resident=5G")
         self.refuse(1, "recorded with 2 ranks", "--cluster", "4,4,4G", f"{ranks},accelerators=3")
         self.refuse(1, "job=big is for recordings", "--cluster", "4,4,4G", self.path("profile.json") + ",job=big")
 

@@ -9,7 +9,7 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
-  foreach(subject checkpoint checkpoint_interval checkpoint_faults checkpoint_frameworks)
+  foreach(subject checkpoint checkpoint_interval checkpoint_faults checkpoint_frameworks checkpoint_numpy)
     diesel_script_test(integration ${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/checkpoint/test_${subject}.py)
   endforeach()
   foreach(subject fields fields_loader fields_native)

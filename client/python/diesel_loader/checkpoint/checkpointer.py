@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
-
-import torch
 
 from . import folder as folders
 from . import persister, place, ranks
@@ -18,7 +17,6 @@ from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
 from .snapshot import Saver
-from .tensors import Pickled, load
 
 SPREAD = 0.5       # of the interval, over which a checkpoint is written
 MOST_REMOVED = 100  # checkpoints at a time, because their names go in one message
@@ -121,6 +119,10 @@ class Checkpointer:
         if about["kind"] == "dcp":
             from . import distributed
             return distributed.load(path, None if self._function else self._state({}), self._objects)
+        if about["kind"] == "numpy":
+            from .arrays import load
+        else:
+            from .tensors import load
         return load(file)
 
     # Saving
@@ -260,15 +262,15 @@ class Checkpointer:
 
     def _pickled(self, state):
         """Raises TypeError at the first checkpoint, and _Unreadable at a later one that torch.load() would refuse."""
-        pickled = Pickled(state)
-        if not pickled.kinds <= self._checked:
-            try:
+        try:
+            pickled = _form_of(state)(state)
+            if not pickled.kinds <= self._checked:
                 pickled.check()
-            except TypeError as error:
-                if self._checked:
-                    raise _Unreadable(error) from None
-                raise
-            self._checked |= pickled.kinds
+        except TypeError as error:
+            if self._checked:
+                raise _Unreadable(error) from None
+            raise
+        self._checked |= pickled.kinds
         return pickled
 
     def _save(self, values):
@@ -283,9 +285,9 @@ class Checkpointer:
             if ranks.size() > 1:
                 self._save_ranks(state, order)
             else:
-                order["name"], order["file"] = folders.name_of(self._number, self._n), folders.STATE
-                order["remove"] = self._to_remove()
+                order["name"], order["remove"] = folders.name_of(self._number, self._n), self._to_remove()
                 pickled = self._pickled(state)
+                order["file"], order["about"]["kind"] = pickled.FILE, pickled.KIND
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
         except (Ended, OSError, MemoryError, _Unreadable) as error:
             self._fail(_how(error), order)
@@ -348,12 +350,32 @@ def _how(error):
     return f"the process that writes {error}" if isinstance(error, Ended) else str(error)
 
 
+def _form_of(state):
+    """Returns the class that lays the state out: torch's file, or NumPy's for arrays, and in a job without torch."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None:
+        if numpy is not None:
+            if _holds(state, (numpy.ndarray, numpy.generic)) and not _holds(state, torch.Tensor):
+                from .arrays import Arrays
+                return Arrays
+        from .tensors import Pickled
+        return Pickled
+    from .arrays import Arrays
+    return Arrays
+
+
+def _holds(state, kind):
+    values = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
+    return isinstance(state, kind) or any(_holds(value, kind) for value in values)
+
+
 def _optimized(objects):
     """Returns the addresses of storages that change only in optimizer.step(): parameters and the optimizer's state."""
-    found = set()
+    found: set[int] = set()
+    torch = sys.modules.get("torch")
     for obj in objects.values():
         for optimizer in obj.optimizers if isinstance(obj, Accelerated) else [obj]:
-            if isinstance(optimizer, torch.optim.Optimizer):
+            if torch is not None and isinstance(optimizer, torch.optim.Optimizer):
                 for group in optimizer.param_groups:
                     found.update(param.data_ptr() for param in group["params"])
                 found.update(value.data_ptr() for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor))

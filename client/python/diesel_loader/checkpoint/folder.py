@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A folder of checkpoints: names, manifests, and which one is the newest whole one.
 
-    checkpoints/000017-step-1200/state.pt        or the files of torch.distributed.checkpoint
+    checkpoints/000017-step-1200/state.pt        or state.npz, or the files of torch.distributed.checkpoint
                                  manifest.json   written last: sizes and checksums of the files, and its own
     checkpoints/.000018-step-1300.part           being written, or left by a process that was killed
 """
@@ -176,7 +176,7 @@ def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def newest(folder: str | os.PathLike[str]) -> str | None:
     """Returns the path or URL of the newest whole checkpoint in a folder or bucket, or None. Damaged ones are named in the log.
-    torch.load() reads its file state.pt; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
+    torch.load() reads its file state.pt, numpy.load() a state.npz; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
     if str(folder).startswith("s3://"):
         from . import place
         return place.newest_in_bucket(str(folder))

@@ -32,14 +32,14 @@ def bound(records: list[tuple[str, int]]) -> int:
 class Archive:
     """An archive in memory, from offset begin on. Offsets are of the memory."""
 
-    def __init__(self, memory: memoryview, begin: int, folder: str = "archive") -> None:
-        self._memory, self._begin, self._at, self._folder = memory, begin, begin, folder
+    def __init__(self, memory: memoryview, begin: int, folder: str | None = "archive") -> None:
+        self._memory, self._begin, self._at, self._folder = memory, begin, begin, f"{folder}/" if folder else ""
         self._central: list[tuple[bytes, int, int]] = []   # name, size, offset in the archive
         self.records: list[list[int]] = []                 # [offset, size, two places of its checksum]
 
     def add(self, name: str, size: int) -> int:
         """Adds a record, and returns the offset where its bytes belong."""
-        path = f"{self._folder}/{name}".encode()
+        path = f"{self._folder}{name}".encode()
         large = _EXTRA.pack(1, 16) + bytes(16) if size >= _FULL else b""
         data = self._at + _LOCAL.size + len(path) + len(large) + _EXTRA.size
         padding = -(data - self._begin) % ALIGNMENT

@@ -2,34 +2,39 @@
 """Agreement between ranks. With one rank nothing is sent, and torch.distributed may be missing."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
-
-import torch
 
 from . import folder
 
 
-def _is_used() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
+def _group() -> Any:
+    """Returns torch.distributed if it has a process group. A job without torch has none."""
+    group = sys.modules.get("torch.distributed")
+    return group if group is not None and group.is_available() and group.is_initialized() else None
 
 
 def rank() -> int:
-    return torch.distributed.get_rank() if _is_used() else 0
+    group = _group()
+    return 0 if group is None else int(group.get_rank())
 
 
 def size() -> int:
-    return torch.distributed.get_world_size() if _is_used() else 1
+    group = _group()
+    return 1 if group is None else int(group.get_world_size())
 
 
 def largest(*values: float) -> list[float]:
     """Returns the largest of all ranks' values. All ranks call it."""
     if size() == 1:
         return list(values)
+    import torch
     device = torch.device("cuda", torch.cuda.current_device()) if torch.distributed.get_backend() == "nccl" else torch.device("cpu")
     together = torch.tensor(values, dtype=torch.float64, device=device)
     torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
-    return together.tolist()
+    found: list[float] = together.tolist()
+    return found
 
 
 def agreed_whole(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,6 +42,7 @@ def agreed_whole(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if size() == 1:
         yield from folder.whole(path)
         return
+    import torch
     found: list[Any] = [[name for _, name in reversed(folder.numbered(path))] if rank() == 0 else None]
     torch.distributed.broadcast_object_list(found, src=0)
     for name in found[0]:

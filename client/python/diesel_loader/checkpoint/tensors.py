@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import _weights_only_unpickler as safe
 
-from . import image
+from . import folder, image
 from .persist import RECORD
 from .snapshot import Image
 
@@ -58,6 +58,8 @@ class _Pickler(pickle.Pickler):
 class Pickled:
     """data: the pickle. storages: those of its tensors, in the order of their keys, still at their place. kinds: the types and
     functions on which it depends whether torch.load() reads it."""
+
+    FILE, KIND = folder.STATE, "torch"
 
     def __init__(self, state: object) -> None:
         self.storages: list = []

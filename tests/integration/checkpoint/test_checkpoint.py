@@ -205,6 +205,18 @@ class Written(Equal, Case):
         self.assertEqual([len(read(os.path.join(self.folder, name))["a"]) for name in self.names()], [3, 3 << 20, 2])
         self.assertEqual(self.lines, [])
 
+    def test_a_state_that_grows_before_the_first_checkpoint_is_written_by_the_same_process(self):
+        state = {"a": torch.ones(3)}
+        with Checkpointer(self.folder, every=3, state=lambda: state) as checkpointer:
+            checkpointer.step()
+            checkpointer.step()   # gets memory
+            saver = saver_of(os.getpid())
+            state["a"] = torch.arange(3 << 20)
+            checkpointer.step()
+            checkpointer.wait()
+            self.assertEqual(saver_of(os.getpid()), saver)
+        self.assertEqual((self.lines, self.names()), ([], ["000001-step-3"]))
+
     def test_snapshot_memory_is_open_to_nobody_else(self):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
             checkpointer.save()

@@ -70,10 +70,15 @@ class Bucket:
                 self._process = subprocess.Popen([self._program, "objects", self.url], stdin=other, stdout=subprocess.DEVNULL,
                                                  stderr=subprocess.DEVNULL, cwd="/", start_new_session=True)
             except OSError as error:
-                self.close()
+                self._end.close()
+                self._end = None
                 raise OSError(f"{self.url}: program {self._program} cannot be started, {error.strerror}: apt install diesel, or set "
                               f"DIESEL_DIESELCTL to its path. That of pip has no S3") from None
-        self._answer("")
+        try:
+            self._answer("")
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self._end is not None:

@@ -105,8 +105,7 @@ class Process:
                     metadata = memory[:order["bytes"]]
                 self.tell(do="commit", number=order["number"], **self._commit(order, metadata))
             elif order["do"] == "forget":
-                self._memory, fd, self._memory_fd = None, self._memory_fd, -1   # before the trainer takes more
-                os.close(fd)
+                self._forget()   # before the trainer takes more
                 self.tell(do="forget")
         finally:
             for fd in fds:
@@ -122,10 +121,15 @@ class Process:
             self._end.send(json.dumps(reply).encode())
 
     def _map(self, fd):
-        old, self._memory_fd = self._memory_fd, fd
-        if old >= 0:
-            os.close(old)
+        self._forget()
+        self._memory_fd = fd
         self._memory = memoryview(mmap.mmap(fd, 0))
+
+    def _forget(self):
+        self._memory = None
+        if self._memory_fd >= 0:
+            os.close(self._memory_fd)
+            self._memory_fd = -1
 
     # In a bucket
 

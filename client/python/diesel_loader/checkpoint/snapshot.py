@@ -195,6 +195,7 @@ class Saver:
         except Ended:
             self._lose()
             raise
+        found = [reply for reply in found if reply["do"] != "forget"]   # of a process that was stopped meanwhile
         self._open -= len(found)
         return found
 

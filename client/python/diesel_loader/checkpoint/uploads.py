@@ -22,7 +22,7 @@ class Uploads:
         me = os.getpid()
         self._mine = {**identity(order["trainer"]), "saver": me, "saver_since": began(me), "token": os.urandom(16).hex()}
         self._turn = Turn(self._bucket, self._mine)
-        self._torn: list[str] = []   # names of checkpoints that failed
+        self._old: list[str] = []   # names of checkpoints to remove: failed ones, and those that make way
 
     def take_turn(self) -> str | None:
         """Waits until the job before has written its last checkpoint, as far as this machine can see it. Returns an error."""
@@ -58,14 +58,13 @@ class Uploads:
             about = {**order["about"], "format": folder.FORMAT, "files": {order["file"]: sums}}
             self._bucket.put_bytes(f"{name}/{folder.MANIFEST}", folder.manifest(about))
         except OSError as error:
-            self._torn.append(name)
+            self._old.append(name)
             return _text(error)
-        with contextlib.suppress(OSError):   # the next job removes what is left
-            for old in order["remove"]:
-                self._bucket.remove(old)
-            while self._torn:
-                self._bucket.remove(self._torn[-1])
-                self._torn.pop()
+        self._old += order["remove"]
+        with contextlib.suppress(OSError):   # the next checkpoint tries again
+            while self._old:
+                self._bucket.remove(self._old[0])
+                self._old.pop(0)
         return None
 
     def end(self) -> None:

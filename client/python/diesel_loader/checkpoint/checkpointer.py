@@ -277,7 +277,7 @@ class Checkpointer:
         begin = time.monotonic()
         state = self._agreed_state(values)
         self._number += 1
-        order = {"folder": self._folder, "program": self._place.program, "trainer": self._pid, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
+        order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
                  "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch"}}
         self._last_save, self._writing = self._n, order
@@ -354,10 +354,9 @@ def _form_of(state):
     """Returns the class that lays the state out: torch's file, or NumPy's for arrays, and in a job without torch."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None:
-        if numpy is not None:
-            if _holds(state, (numpy.ndarray, numpy.generic)) and not _holds(state, torch.Tensor):
-                from .arrays import Arrays
-                return Arrays
+        if numpy is not None and _holds(state, (numpy.ndarray, numpy.generic)) and not _holds(state, torch.Tensor):
+            from .arrays import Arrays
+            return Arrays
         from .tensors import Pickled
         return Pickled
     from .arrays import Arrays

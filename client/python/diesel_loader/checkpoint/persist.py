@@ -140,8 +140,7 @@ class Process:
     def _upload(self, order):
         begin = time.monotonic()
         try:
-            if self._uploads is None:
-                self._uploads = uploads.Uploads(order, self)
+            assert self._uploads is not None
             sums: list[list[int]] = []
             for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
                 self.beat()

@@ -109,8 +109,9 @@ class Persister:
         with contextlib.suppress(Ended, BlockingIOError):   # replies() says so, or it has been told often enough
             self.send({"do": "hurry"}, flags=socket.MSG_DONTWAIT)
 
-    def close(self, beat: Callable[[], int] = lambda: 0) -> None:
-        """Returns when the process has written everything and ended, or gets on no more. beat(): changes as it gets on."""
+    def close(self, beat: Callable[[], int] = lambda: 0, is_silent: bool = False) -> None:
+        """Returns when the process has written everything and ended, or gets on no more. beat(): changes as it gets on.
+        is_silent: it has not got on for long already."""
         self._end.close()
         before, since = beat(), time.monotonic()
         while True:
@@ -119,8 +120,8 @@ class Persister:
                 return
             now = beat()
             if now != before:
-                before, since = now, time.monotonic()
-            if time.monotonic() - since > SILENT_S:
+                before, since, is_silent = now, time.monotonic(), False
+            if is_silent or time.monotonic() - since > SILENT_S:
                 self._process.returncode = 0   # or subprocess would warn that it still runs
                 log.warning("the process that writes checkpoints (pid %d) has got no further for %d s and is left alone: it is stopped, or its "
                             "storage does not answer. Its checkpoint is on disk only if it goes on", self.pid, SILENT_S)

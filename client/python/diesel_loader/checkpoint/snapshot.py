@@ -180,6 +180,7 @@ class Saver:
         finally:
             small.close()
         self._open += 1
+        self._heard = (self._heard[0], time.monotonic())
 
     def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
         """Returns the answers that have come, after at most so long. None: when one has come, or the process is silent. Raises
@@ -214,7 +215,7 @@ class Saver:
                 self._send_pending(wait=True)
         process, self._process = self._process, None
         if process is not None:
-            process.close(lambda: 0 if self._memory is None else self._memory.beat())
+            process.close(lambda: 0 if self._memory is None else self._memory.beat(), self.is_silent)
         self._open = 0   # of a process that was left alone
         if self._memory is not None:
             self._forget(self._memory)

@@ -370,7 +370,7 @@ def _holds(state, kind):
 
 def _optimized(objects):
     """Returns the addresses of storages that change only in optimizer.step(): parameters and the optimizer's state."""
-    found: set[int] = set()
+    found = set()
     torch = sys.modules.get("torch")
     for obj in objects.values():
         for optimizer in obj.optimizers if isinstance(obj, Accelerated) else [obj]:

@@ -141,7 +141,7 @@ class Process:
         begin = time.monotonic()
         try:
             assert self._uploads is not None
-            sums: list[list[int]] = []
+            sums = []
             for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
                 self.beat()
             error = self._uploads.write(order, self._memory_fd, sums)

@@ -116,6 +116,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	a->life = ++s->lives;
 	s->request.window_chunks = a->window_chunks;
 	diesel_session_report(s, &s->work);
+	diesel_session_report_checkpoints(s, &s->checkpoints);
 	s->asked_told = s->index;
 	tell_asked(s);
 	if (a->notice[0])

@@ -34,7 +34,9 @@ struct diesel_session {
 	char error[512];
 	char notice[512];
 	bool has_notice;
-	struct diesel_work work; /* as last reported: repeated to each new life of the daemon */
+	/* As last reported: repeated to each new life of the daemon. */
+	struct diesel_work work;
+	struct diesel_checkpoints checkpoints;
 };
 
 /* launcher/cluster_name.c. Returns the name of this session's job on all of its nodes: the caller's name,

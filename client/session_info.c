@@ -114,3 +114,26 @@ void diesel_session_report(struct diesel_session *session, const struct diesel_w
 	atomic_store_explicit(&work->n_deaths, totals->n_deaths, memory_order_relaxed);
 	atomic_store_explicit(&work->policy, totals->policy, memory_order_relaxed);
 }
+
+void diesel_session_report_checkpoints(struct diesel_session *session,
+				       const struct diesel_checkpoints *checkpoints)
+{
+	if (checkpoints != &session->checkpoints)
+		session->checkpoints = *checkpoints;
+	if (!session->attachment)
+		return;
+
+	struct ring_checkpoints *to = &session->attachment->control->checkpoints;
+
+	store(&to->n_failed, checkpoints->n_failed);
+	store(&to->interval_steps, checkpoints->interval_steps);
+	store(&to->step_ns, checkpoints->step_ns);
+	store(&to->snapshot_ns, checkpoints->snapshot_ns);
+	store(&to->slowdown_ns, checkpoints->slowdown_ns);
+	store(&to->written_ns, checkpoints->written_ns);
+	store(&to->spent_ns, checkpoints->spent_ns);
+	store(&to->elapsed_ns, checkpoints->elapsed_ns);
+	store(&to->newest_ns, checkpoints->newest_ns);
+	atomic_store_explicit(&to->writing, checkpoints->writing, memory_order_relaxed);
+	store(&to->n_begun, checkpoints->n_begun);
+}

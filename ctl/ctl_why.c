@@ -129,6 +129,42 @@ static void print_held(const json_t *held)
 	       (unsigned long long)ctl_number(held, "writer"));
 }
 
+/* Prints, for instance, ", snapshot 4.1 ms", without unknown values. */
+static void print_time(const char *name, double seconds)
+{
+	char text[24];
+
+	if (isfinite(seconds) && seconds >= 0)
+		printf(", %s %s", name, units_format_duration(text, sizeof(text), (uint64_t)(seconds * 1e9)));
+}
+
+/* Prints what the job's Checkpointer has measured and chosen. */
+static void print_checkpoints(const json_t *c)
+{
+	uint64_t begun = ctl_number(c, "begun"), failed = ctl_number(c, "failed"),
+		 interval = ctl_number(c, "interval_steps");
+	double overhead = ctl_real(c, "overhead"), age_s = ctl_real(c, "newest_age_s");
+	char text[24];
+
+	if (!json_is_object(c))
+		return;
+	printf("\n"
+	       "          checkpoints: %llu begun, %llu failed",
+	       (unsigned long long)begun, (unsigned long long)failed);
+	if (interval)
+		printf(", one each %llu step%s", (unsigned long long)interval, units_plural(interval));
+	if (isfinite(overhead))
+		printf(", %.1f%% of the time", 100 * overhead);
+	print_time("snapshot", ctl_real(c, "snapshot_s"));
+	print_time("slower steps", ctl_real(c, "slowdown_s"));
+	print_time("on disk after", ctl_real(c, "written_s"));
+	if (isfinite(age_s))
+		printf("; the newest on disk is %s old",
+		       units_format_duration(text, sizeof(text), (uint64_t)(age_s * 1e9)));
+	else
+		printf("; none is on disk yet");
+}
+
 /* Prints the nodes that need the same chunks because their ranks take samples of the same lanes. */
 static void print_lanes(const json_t *nodes, uint64_t world)
 {
@@ -221,6 +257,7 @@ static void print_job(const json_t *job)
 		       units_format_bytes(borrowed, sizeof(borrowed), ctl_number(memory, "borrowed_bytes")));
 	print_shared(job);
 	print_held(json_object_get(job, "held"));
+	print_checkpoints(json_object_get(job, "checkpoints"));
 	print_nodes(json_object_get(job, "nodes"), ctl_number(job, "world"), ctl_number(job, "read_bytes"));
 	print_tiers(json_object_get(job, "now"));
 	putchar('\n');
@@ -361,8 +398,9 @@ const struct option_verb ctl_why = {
     .about =
 	"Prints the newest N decisions (10) of the tuner, for one job or for all: the knob, its old and "
 	"its new value, the measured and the expected figures, and the effect. For each job it prints "
-	"the state, the memory, how many batches were decoded for another session, and the job of the "
-	"newest such batch. For a job on several nodes that share its dataset, it also prints the shares of "
+	"the state, the memory, how many batches were decoded for another session, the job of the "
+	"newest such batch, and the interval and the cost of its checkpoints. For a job on several nodes "
+	"that share its dataset, it also prints the shares of "
 	"chunks from memory, other nodes and storage, each with its time per chunk and its bytes per second.",
     OPTION_ROWS(why_rows),
     .takes = OPTION_JOB,

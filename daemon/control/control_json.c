@@ -351,6 +351,31 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
+static json_t *known_seconds(uint64_t ns)
+{
+	return ns ? json_real((double)ns / 1e9) : json_null();
+}
+
+/* Returns null if the job has no Checkpointer, or that has not begun a checkpoint yet. */
+static json_t *checkpoints_json(const struct control *c, const struct job *job)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct diesel_checkpoints n;
+
+	if (!serving_job_checkpoints(c->serving, job, &n))
+		return json_null();
+	return json_pack(
+	    "{s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "begun", json_u64(n.n_begun), "failed",
+	    json_u64(n.n_failed), "writing", n.writing != 0, "interval_steps",
+	    n.interval_steps ? json_u64(n.interval_steps) : json_null(), "step_s", known_seconds(n.step_ns),
+	    "snapshot_s", known_seconds(n.snapshot_ns), "slowdown_s",
+	    n.written_ns ? json_real((double)n.slowdown_ns / 1e9) : json_null(), "written_s",
+	    known_seconds(n.written_ns), "overhead",
+	    n.elapsed_ns ? json_real((double)n.spent_ns / (double)n.elapsed_ns) : json_null(), "newest_age_s",
+	    n.newest_ns ? json_real(n.newest_ns < now_ns ? (double)(now_ns - n.newest_ns) / 1e9 : 0)
+			: json_null());
+}
+
 /* Counts three kinds of lanes: those of the job's order; those from which ranks of this node take samples
  * (here); and those of the latter that ranks of other nodes share. */
 static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
@@ -410,6 +435,7 @@ static json_t *job_json(const struct control *c, const struct job *job)
 			 "read_bytes", json_u64(n.read_bytes), "knobs", knobs_json(c, job, known));
 	json_object_set_new(root, "read_weight", json_u64(job->read_weight));
 	json_object_set_new(root, "held", held_json(job));
+	json_object_set_new(root, "checkpoints", checkpoints_json(c, job));
 	json_object_set_new(root, "group", job->group[0] ? json_text(job->group) : json_null());
 	json_object_set_new(root, "shared_from", job->shared_from ? json_u64(job->shared_from) : json_null());
 	json_object_set_new(root, "nodes", nodes_json(c, job, &n));

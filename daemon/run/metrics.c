@@ -295,6 +295,63 @@ static void knobs(FILE *text, const struct server *s)
 			serving_job_client_workers(&s->serving, j));
 }
 
+struct checkpoint_family {
+	const char *name, *type, *help, *label; /* as in struct family */
+	size_t offset;                          /* offset of a uint64_t in struct diesel_checkpoints */
+	double scale;
+	bool if_known; /* absent while it is 0 */
+};
+
+#define CHECKPOINTS(member) offsetof(struct diesel_checkpoints, member)
+
+static const struct checkpoint_family of_checkpoints[] = {
+    {"diesel_job_checkpoints_total", "counter", "Checkpoints that the job's Checkpointer began.", "",
+     CHECKPOINTS(n_begun), 1, false},
+    {"diesel_job_checkpoints_failed_total", "counter", "Checkpoints of the job that could not be written.",
+     "", CHECKPOINTS(n_failed), 1, false},
+    {"diesel_job_checkpoint_interval_steps", "gauge", "Steps from one checkpoint of the job to the next.", "",
+     CHECKPOINTS(interval_steps), 1, true},
+    {"diesel_job_checkpoint_cost_seconds_total", "counter",
+     "Time that checkpoints have added to the job: snapshots, and slower steps during writing.", "",
+     CHECKPOINTS(spent_ns), 1e-9, false},
+    {"diesel_job_checkpoint_measured_seconds_total", "counter",
+     "Time of the steps during which the cost of the job's checkpoints was measured.", "",
+     CHECKPOINTS(elapsed_ns), 1e-9, false},
+    {"diesel_job_checkpoint_seconds", "gauge",
+     "Times of the job's latest checkpoint: its snapshot, the slowdown of steps, and until it was on disk.",
+     ",part=\"snapshot\"", CHECKPOINTS(snapshot_ns), 1e-9, true},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"slowdown\"", CHECKPOINTS(slowdown_ns), 1e-9, true},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"written\"", CHECKPOINTS(written_ns), 1e-9, true},
+};
+
+/* Writes what jobs report of their checkpoints. */
+static void checkpoints(FILE *text, const struct server *s)
+{
+	uint64_t now_ns = clock_monotonic_ns(), value;
+	struct diesel_checkpoints n;
+
+	for (size_t i = 0; i < sizeof(of_checkpoints) / sizeof(of_checkpoints[0]); i++) {
+		const struct checkpoint_family *f = &of_checkpoints[i];
+
+		if (f->type)
+			metrics_head(text, f->name, f->type, f->help);
+		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
+			if (!serving_job_checkpoints(&s->serving, j, &n))
+				continue;
+			memcpy(&value, (const char *)&n + f->offset, sizeof(value));
+			if (value || !f->if_known)
+				fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
+					(double)value * f->scale);
+		}
+	}
+	metrics_head(text, "diesel_job_checkpoint_age_seconds", "gauge",
+		     "Age of the job's newest checkpoint on disk, which is what a failure would lose.");
+	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
+		if (serving_job_checkpoints(&s->serving, j, &n) && n.newest_ns)
+			fprintf(text, "diesel_job_checkpoint_age_seconds{" LABELS "} %.9g\n", j->id, j->rank,
+				n.newest_ns < now_ns ? (double)(now_ns - n.newest_ns) / 1e9 : 0.0);
+}
+
 /* Writes the figures of each job. */
 static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
@@ -306,6 +363,7 @@ static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 	steps(text, sources);
 	stalls(text, sources);
 	knobs(text, sources->server);
+	checkpoints(text, sources->server);
 }
 
 /* Totals of users, which stay when their jobs end. */

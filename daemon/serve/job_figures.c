@@ -114,6 +114,34 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 	taken->n_worked += grown(was.n_worked, is.n_worked);
 }
 
+bool serving_job_checkpoints(const struct serving *s, const struct job *job, struct diesel_checkpoints *ret)
+{
+	uint64_t begun, most = 0;
+
+	/* Sessions that began after the latest checkpoint have not been told of it. */
+	for (const struct session *q = s->sessions; q; q = q->next) {
+		const struct ring_checkpoints *r = &q->slots.control->checkpoints;
+
+		if (q->job != job || (begun = load(&r->n_begun)) <= most)
+			continue;
+		most = begun;
+		*ret = (struct diesel_checkpoints){
+		    .n_begun = begun,
+		    .n_failed = load(&r->n_failed),
+		    .interval_steps = load(&r->interval_steps),
+		    .step_ns = load(&r->step_ns),
+		    .snapshot_ns = load(&r->snapshot_ns),
+		    .slowdown_ns = load(&r->slowdown_ns),
+		    .written_ns = load(&r->written_ns),
+		    .spent_ns = load(&r->spent_ns),
+		    .elapsed_ns = load(&r->elapsed_ns),
+		    .newest_ns = load(&r->newest_ns),
+		    .writing = atomic_load_explicit(&r->writing, memory_order_relaxed),
+		};
+	}
+	return most > 0;
+}
+
 /* ---- parts of the cache ---- */
 
 /* A dataset, or decoded copies, that the job has open. */

@@ -7,6 +7,7 @@
  * for which session. Loop thread only.
  */
 
+#include "client/diesel.h"
 #include "daemon/cache/cache.h"
 #include "daemon/cache/job.h"
 #include "daemon/node/quota.h"
@@ -42,5 +43,7 @@ double job_cache_byte_s(const struct job *job, uint64_t now_ns);
 void serving_job_counters(const struct serving *s, const struct job *job, struct job_counters *ret);
 /* Returns true if the daemon decodes samples for one of its sessions. */
 bool serving_job_decodes(const struct serving *s, const struct job *job);
+/* Returns false if the job has not reported a checkpoint. The figures are the client's own claim. */
+bool serving_job_checkpoints(const struct serving *s, const struct job *job, struct diesel_checkpoints *ret);
 /* Returns the number of Python worker processes that the job reports. */
 uint32_t serving_job_client_workers(const struct serving *s, const struct job *job);

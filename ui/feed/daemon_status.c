@@ -209,6 +209,19 @@ static void fill_decoding(const json_t *decoding, struct job_sample *job)
 	get_count(decoding, "samples_with_decoded_copy", &job->served.n_decoded_copies);
 }
 
+/* A job without a Checkpointer has null. */
+static void fill_checkpoints(const json_t *from, struct job_sample *job)
+{
+	get_count(from, "begun", &job->served.n_checkpoints);
+	get_count(from, "failed", &job->served.n_checkpoints_failed);
+	get_count(from, "interval_steps", &job->served.checkpoint_steps);
+	get_real(from, "overhead", &job->served.checkpoint_overhead);
+	get_real(from, "snapshot_s", &job->served.snapshot_s);
+	get_real(from, "slowdown_s", &job->served.checkpoint_slowdown_s);
+	get_real(from, "written_s", &job->served.checkpoint_written_s);
+	get_real(from, "newest_age_s", &job->served.checkpoint_age_s);
+}
+
 static void fill_flow(const json_t *tiers, const char *tier, double *ret_chunks, double *ret_bytes)
 {
 	const json_t *flow = json_object_get(tiers, tier);
@@ -350,6 +363,7 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	get_count(from, "batches", &to->served.n_batches);
 	get_count(from, "shared_batches", &to->served.n_shared);
 	get_count(from, "shared_from", &to->served.shared_from);
+	fill_checkpoints(json_object_get(from, "checkpoints"), to);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;

@@ -52,6 +52,10 @@ struct served_sample {
 	uint64_t n_troubled;                  /* number of members that are unreachable or slow */
 	char troubled[SAMPLE_TEXT_BYTES / 2]; /* their names: "node-3 unreachable, node-2 slow (210 ms)" */
 	double decision_age_s;
+	/* Checkpoints that a Checkpointer began, those that failed, steps from one to the next, their cost as
+	 * part of the time. Times of the latest. Age of the newest on disk. */
+	uint64_t n_checkpoints, n_checkpoints_failed, checkpoint_steps;
+	double checkpoint_overhead, snapshot_s, checkpoint_slowdown_s, checkpoint_written_s, checkpoint_age_s;
 };
 
 struct job_sample {

@@ -52,6 +52,23 @@ static int draw_tiers(const struct job_sample *job, struct screen *screen, int y
 	return y - begin;
 }
 
+static int draw_checkpoints(const struct job_sample *job, struct screen *screen, int y)
+{
+	const struct served_sample *s = &job->served;
+	char a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], d[FORMAT_BYTES], e[FORMAT_BYTES],
+	    f[FORMAT_BYTES];
+
+	if (s->n_checkpoints == SAMPLE_UNKNOWN)
+		return 0;
+	screen_print(
+	    screen, y, 0, screen->cols, s->n_checkpoints_failed ? STYLE_WARNING : STYLE_NORMAL,
+	    "checkpoints %s  failed %s  each %s steps  cost %s%%  snapshot %s  newest on disk %s old",
+	    format_count(a, s->n_checkpoints), format_count(b, s->n_checkpoints_failed),
+	    format_count(c, s->checkpoint_steps), format_percent(d, s->checkpoint_overhead),
+	    format_seconds(e, s->snapshot_s), format_seconds(f, s->checkpoint_age_s));
+	return 1;
+}
+
 static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 {
 	char pid[FORMAT_BYTES], a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], d[FORMAT_BYTES];
@@ -102,6 +119,7 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 			     "batches %s  decoded for another session %s  newest of these by job %s",
 			     format_count(a, job->served.n_batches), format_count(b, job->served.n_shared),
 			     format_count(c, job->served.shared_from));
+	y += draw_checkpoints(job, screen, y);
 	return y - begin;
 }
 

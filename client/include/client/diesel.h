@@ -558,6 +558,24 @@ struct diesel_work {
 /* Reports the totals so far to the daemon's sensing. Costs a few stores to shared memory. */
 void diesel_session_report(struct diesel_session *session, const struct diesel_work *totals);
 
+/* The cost of the caller's checkpoints. Times are nanoseconds; 0: not known yet. */
+struct diesel_checkpoints {
+	uint64_t n_begun, n_failed;
+	uint64_t interval_steps;       /* steps from one to the next */
+	uint64_t step_ns;              /* a step while none is written */
+	uint64_t snapshot_ns;          /* of the latest: how long it stopped the trainer */
+	uint64_t slowdown_ns;          /* of the latest: how much longer steps took while it was written */
+	uint64_t written_ns;           /* of the latest: from its snapshot until it was on disk */
+	uint64_t spent_ns, elapsed_ns; /* time that all of them took, and time of all measured steps */
+	uint64_t newest_ns;            /* CLOCK_MONOTONIC at the snapshot of the newest that is on disk */
+	uint32_t writing;              /* 1: one is being written */
+	uint32_t reserved;
+};
+
+/* Reports checkpoints for the daemon's status. Costs a few stores to shared memory. */
+void diesel_session_report_checkpoints(struct diesel_session *session,
+				       const struct diesel_checkpoints *checkpoints);
+
 /* Returns the number of worker processes of the caller (Python transforms) that the daemon requests now, 0
  * included. DIESEL_NO_WISH: no request, or the daemon is lost. No system call. */
 uint32_t diesel_session_wanted_workers(const struct diesel_session *session);

@@ -137,6 +137,21 @@ struct ring_work {
 	uint32_t reserved;
 };
 
+/*
+ * The trainer's Checkpointer (diesel_loader.checkpoint) measures these; struct diesel_checkpoints defines
+ * each field. The client stores them, relaxed, when a checkpoint begins and when it ends. Only the daemon's
+ * status reads them. An older client leaves zeros: no Checkpointer.
+ */
+struct ring_checkpoints {
+	_Atomic uint64_t n_begun, n_failed;
+	_Atomic uint64_t interval_steps;
+	_Atomic uint64_t step_ns, snapshot_ns, slowdown_ns, written_ns;
+	_Atomic uint64_t spent_ns, elapsed_ns;
+	_Atomic uint64_t newest_ns;
+	_Atomic uint32_t writing;
+	uint32_t reserved;
+};
+
 /* Padded on purpose: fields that one side writes in a hot loop share no cache line with the other side's.
  * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding) */
 struct ring_control {
@@ -161,7 +176,8 @@ struct ring_control {
 	alignas(64) _Atomic uint32_t slot_state[RING_MAX_SLOTS]; /* enum ring_slot_state */
 	alignas(64) struct ring_descriptor descriptors[RING_MAX_SLOTS];
 
-	alignas(64) struct ring_work work; /* the client's */
+	alignas(64) struct ring_work work;               /* the client's */
+	alignas(64) struct ring_checkpoints checkpoints; /* the client's */
 };
 
 _Static_assert(sizeof(struct ring_item) == 24, "shared");
@@ -172,7 +188,10 @@ _Static_assert(offsetof(struct ring_control, wait_fetch_ns) == 144, "shared");
 _Static_assert(offsetof(struct ring_control, slot_state) == 256, "shared");
 _Static_assert(sizeof(struct ring_work) == 128, "shared");
 _Static_assert(offsetof(struct ring_control, work) == 512 + 64 * RING_MAX_SLOTS, "shared");
-_Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared");
+_Static_assert(offsetof(struct ring_control, checkpoints) == 640 + 64 * RING_MAX_SLOTS, "shared");
+_Static_assert(sizeof(struct ring_control) == 768 + 64 * RING_MAX_SLOTS, "shared");
+/* Memory from an older daemon has as many pages, so that it may be written up to here. */
+_Static_assert(sizeof(struct ring_control) <= 8192, "shared");
 
 struct ring_layout {
 	uint64_t labels_offset;

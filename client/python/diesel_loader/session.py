@@ -24,6 +24,13 @@ def forget_inherited():
         session.forget()
 
 
+def report_checkpoints(figures):
+    """Reports a Checkpointer's figures to the daemons of all of this process's sessions. figures: fields of native.Checkpoints."""
+    checkpoints = native.Checkpoints(**figures)
+    for session in list(_open):
+        session.report_checkpoints(checkpoints)
+
+
 class Lease:
     """The right to read one batch in shared memory, released when nothing refers to it any more."""
 
@@ -161,6 +168,10 @@ class Session:
     def report(self, work):
         """Reports the cost of Python work to the daemon. work: a native.Work of totals."""
         lib.diesel_session_report(self._handle, byref(work))
+
+    def report_checkpoints(self, checkpoints):
+        if self._pid == os.getpid():
+            lib.diesel_session_report_checkpoints(self._handle, byref(checkpoints))
 
     def memory(self):
         """Returns (native.Memory, descriptor) of the batches' memory. Raises ConnectionError while the daemon is lost."""

@@ -15,13 +15,16 @@ import os
 import pathlib
 import resource
 import signal
+import subprocess
 import tempfile
 import time
 import traceback
 import unittest
+import urllib.request
 import warnings
 
-from checkpoint_support import Case, saver_of
+from checkpoint_support import Case, saver_of, support
+import free_ports
 from serving import Daemon, pack
 import numpy
 import torch
@@ -176,7 +179,8 @@ class Frameworks(unittest.TestCase):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(rng.bytes(BYTES))
         cls.path = pack(cls.scratch / "raw", cls.scratch / "packed")
-        cls.enterClassContext(Daemon(cls.scratch))
+        cls.metrics = f"127.0.0.1:{free_ports.free_port()}"
+        cls.enterClassContext(Daemon(cls.scratch, "--metrics", cls.metrics))
 
     def run_in(self, framework, folder, killed=0):
         """Trains in a forked process, which needs no imports. Returns the samples and the weights, or None if it was killed."""
@@ -213,6 +217,53 @@ class Frameworks(unittest.TestCase):
         rest = self.run_in(framework, folder)
         self.assertEqual(rest[0], whole[0][8 * SAVED:])
         self.assertEqual(rest[1], whole[1])
+
+    def told(self, *command, **options):
+        done = subprocess.run([support.program("dieselctl"), *command], capture_output=True, text=True, timeout=60, check=True, **options)
+        return done.stdout
+
+    def test_checkpoints_are_shown_from_outside(self):
+        loader, model = diesel.DataLoader(self.path, 8, seed=1, num_workers=0), Model()
+        self.addCleanup(loader.close)
+        next(batches := iter(loader))
+        self.assertEqual(self.shown(), None)
+        self.assertNotIn("\ndiesel_job_checkpoints_total{", self.scraped())
+        with Checkpointer(self.scratch / "shown", every=9, model=model) as checkpointer:
+            for _ in range(9):
+                time.sleep(0.01)
+                checkpointer.step()
+            checkpointer.wait()
+            self.check_shown(checkpointer.figures(), begun=1, failed=0)
+            os.kill(saver_of(os.getpid()), signal.SIGKILL)
+            with self.assertLogs("diesel_loader", "WARNING"):
+                checkpointer.save()
+                checkpointer.wait()
+            shown = self.check_shown(checkpointer.figures(), begun=2, failed=1)
+            self.assertGreater(shown["newest_age_s"], 0)
+            why = self.told("why")
+            self.assertRegex(why, r"\n          checkpoints: 2 begun, 1 failed, one each 9 steps, [\d.]+% of the time, snapshot .*; the newest on "
+                                  r"disk is .* old\n")
+            self.assertRegex(self.scraped(), r'\ndiesel_job_checkpoints_failed_total\{training_job="\d+",rank="0"\} 1\n')
+            self.assertRegex(self.scraped(), r'\ndiesel_job_checkpoint_age_seconds\{training_job="\d+",rank="0"\} [\d.e-]+\n')
+            if os.geteuid() == 0:   # another user sees nothing of it
+                os.chmod(self.scratch, 0o755)
+                self.assertEqual(json.loads(self.told("jobs", "--json", user=65534, group=65534, extra_groups=[]))["jobs"], [])
+        del batches
+
+    def shown(self):
+        return next(job for job in json.loads(self.told("jobs", "--json"))["jobs"] if job["pid"] == os.getpid())["checkpoints"]
+
+    def check_shown(self, figures, **counts):
+        shown = self.shown()
+        self.assertEqual({name: shown[name] for name in counts}, counts)
+        self.assertEqual((shown["interval_steps"], shown["writing"]), (9, False))
+        for name in ("snapshot_s", "written_s", "overhead"):
+            self.assertAlmostEqual(shown[name], figures[name], places=4)
+        return shown
+
+    def scraped(self):
+        with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=60) as answer:
+            return answer.read().decode()
 
     def test_accelerate_goes_on_after_a_kill(self):
         self.check("accelerate", f"000001-step-{SAVED}")

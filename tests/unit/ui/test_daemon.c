@@ -31,6 +31,9 @@ static const char status[] =
     "  \"shares\": {\"device\": 0.4, \"fetch_stall\": 0.5, \"prep_stall\": 0.1, \"checkpoint_stall\": 0,"
     "  \"cpu_starved\": 0, \"other\": null}},"
     " \"batches\": 40, \"shared_batches\": 30, \"shared_from\": 9,"
+    " \"checkpoints\": {\"begun\": 12, \"failed\": 1, \"writing\": false, \"interval_steps\": 40,"
+    "  \"step_s\": 0.1, \"snapshot_s\": 0.05, \"slowdown_s\": 0, \"written_s\": 1.5, \"overhead\": 0.02,"
+    "  \"newest_age_s\": null},"
     " \"decoding\": {\"samples\": 900, \"damaged\": 2, \"cpu_s\": 4.5, \"replaced\": 0},"
     " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
     "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
@@ -86,6 +89,11 @@ static void test_a_status_fills_a_sample(void **state)
 	assert_int_equal(job->served.n_batches, 40);
 	assert_int_equal(job->served.n_shared, 30);
 	assert_int_equal(job->served.shared_from, 9);
+	assert_int_equal(job->served.n_checkpoints, 12);
+	assert_int_equal(job->served.n_checkpoints_failed, 1);
+	assert_int_equal(job->served.checkpoint_steps, 40);
+	assert_float_equal(job->served.checkpoint_written_s, 1.5, 0);
+	assert_true(isnan(job->served.checkpoint_age_s));
 	assert_int_equal(job->served.n_damaged, 2);
 	assert_int_equal(job->served.n_replaced, 0);
 	assert_float_equal(job->served.decoder_cpu_s, 4.5, 0);

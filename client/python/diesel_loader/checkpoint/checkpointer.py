@@ -81,6 +81,8 @@ class Checkpointer:
         self._newest: str | None = None
         self._writing: dict[str, Any] | None = None
         self._n_failed, self._refused = 0, False
+        self._newest_s: float | None = None   # when the snapshot of the newest one was taken
+        self._snapshot_s = 0.0
         self._last_end: float | None = None
         self._checked: set[Any] = set()     # kinds of values that torch.load() is known to read
         self._prepared = False
@@ -292,6 +294,8 @@ class Checkpointer:
         except (Ended, OSError, MemoryError, _Unreadable) as error:
             self._fail(_how(error), order)
         self._measured.snapshot(time.monotonic() - begin)
+        self._snapshot_s = begin
+        self._report()
 
     def _save_ranks(self, state, order):
         from . import distributed
@@ -325,6 +329,7 @@ class Checkpointer:
                 gone = set(order["remove"])
                 self._kept = [name for name in self._kept if name not in gone] + [order["name"]]
                 self._newest = os.path.join(self._folder, order["name"])
+                self._newest_s = self._snapshot_s
         if self._saver.is_silent and not order.get("silent"):
             order["silent"] = True
             log.warning("the checkpoint of step %d is not written yet: the process that writes (pid %d) has got no further for %d s, because it "
@@ -332,10 +337,26 @@ class Checkpointer:
                         "one: kill -KILL %d", order["about"][STEP], self._saver.pid, persister.SILENT_S, self._saver.pid)
         if replies and self._saver.is_idle:
             self._measured.written(sum(reply["seconds"] for reply in replies))
+        if replies:
+            self._report()
 
     def _lose(self, error, order):
         self._measured.written(0.0)
         self._fail(_how(error), order)
+        self._report()
+
+    def _report(self):
+        """Tells dieseld the figures, for those who look at the job from outside, if it serves this process."""
+        session = sys.modules.get(f"{__package__.rpartition('.')[0]}.session")
+        if session is None:
+            return
+        figures = self.figures()
+        seconds = {"step_ns": figures["step_s"], "snapshot_ns": figures["snapshot_s"], "slowdown_ns": figures["slowdown_s"],
+                   "written_ns": figures["written_s"], "spent_ns": self._measured.spent_s, "elapsed_ns": self._measured.elapsed_s,
+                   "newest_ns": self._newest_s}
+        session.report_checkpoints({"n_begun": figures["checkpoints"], "n_failed": figures["failed"],
+                                    "interval_steps": figures["interval_steps"] or 0, "writing": self._saver.is_writing,
+                                    **{name: int(1e9 * value) if value else 0 for name, value in seconds.items()}})
 
     def _fail(self, why, order):
         self._n_failed += 1

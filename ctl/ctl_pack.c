@@ -313,10 +313,64 @@ static int read_labels(struct pack_context *c, struct error *err)
 	return r;
 }
 
-static void tell_labels(const struct pack_context *c)
+static int compare_numbers(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static int check_numbers(const char *path, const uint64_t *numbers, size_t n, struct error *err)
+{
+	for (size_t i = 1; i < n; i++)
+		if (numbers[i] == numbers[i - 1])
+			return error_set(
+			    err, -EEXIST,
+			    "the label %llu is two classes of %s, which differ in zeros in front: folders, "
+			    "or a "
+			    "table packed at the same time, had numbers of another length. Pack all files "
+			    "into a new dataset, with one table",
+			    (unsigned long long)numbers[i], path);
+	return 0;
+}
+
+/* Returns 0 if the classes of the dataset, which may have had some before, are 0, 1, 2 and so on; else 1.
+ * -EEXIST: two of them are one number. */
+static int compare_classes(const char *path, struct error *err)
+{
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	_cleanup_(freep) uint64_t *numbers = NULL;
+	const char *name;
+	size_t length, n = 0;
+	bool differ = false;
+	int r = dataset_open_version(path, 0, &d, err);
+
+	if (r < 0)
+		return r;
+	uint32_t n_classes = snapshot_info(dataset_snapshot(d))->n_classes;
+
+	numbers = calloc(n_classes ? n_classes : 1, sizeof(*numbers));
+	if (!numbers)
+		return error_errno(err, -ENOMEM, "%s", path);
+	for (uint32_t i = 0; i < n_classes; i++) {
+		char text[24] = "";
+
+		if (snapshot_class_name(dataset_snapshot(d), i, &name, &length) == 0 && length < sizeof(text))
+			memcpy(text, name, length);
+		if (*text && !text[strspn(text, "0123456789")])
+			numbers[n++] = strtoull(text, NULL, 10);
+		differ |= n != i + 1 || numbers[i] != i;
+	}
+	qsort(numbers, n, sizeof(*numbers), compare_numbers);
+	r = check_numbers(path, numbers, n, err);
+	return r < 0 ? r : differ;
+}
+
+static int tell_labels(const struct pack_context *c, struct error *err)
 {
 	const struct survey *s = &c->survey;
 	struct error text = ERROR_INIT;
+	int r;
 
 	if (s->n_unlabelled) {
 		error_set(&text, 0, "%llu file%s left out, because %s has no row for %s, such as %s",
@@ -330,13 +384,17 @@ static void tell_labels(const struct pack_context *c)
 			  units_plural(labels_n_missing(c->labels)), c->label_options.table);
 		ctl_warn(c->verb, text.text);
 	}
-	if (c->labels && labels_differ(c->labels) && !s->classes_of) {
+	if (!c->labels || !labels_are_numbers(c->labels))
+		return 0;
+	r = compare_classes(c->options.dataset, err);
+	if (r > 0 && !s->classes_of) {
 		error_set(&text, 0,
-			  "the labels of %s are not 0, 1, 2 and so on, so class numbers differ from them: "
-			  "the class of number k is Dataset(...).classes[k]",
-			  c->label_options.table);
+			  "the classes of %s are not 0, 1, 2 and so on, so class numbers differ from the "
+			  "labels: the class of number k is Dataset(...).classes[k]",
+			  c->options.dataset);
 		ctl_warn(c->verb, text.text);
 	}
+	return r;
 }
 
 static int run(const struct option_verb *verb, int argc, char **argv)
@@ -395,7 +453,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	tell_taken(&context);
-	tell_labels(&context);
+	if (tell_labels(&context, &err) < 0)
+		return ctl_failed(verb, &err);
 	tell_missing(&context);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o->rewrite, &context);

@@ -30,7 +30,7 @@ struct labels {
 	struct label_row *rows;
 	size_t n, n_allocated;
 	uint64_t n_missing;
-	bool differs;
+	bool are_numbers;
 };
 
 static int bad(const struct labels *l, uint64_t line, const char *what, const char *value, struct error *err)
@@ -277,11 +277,6 @@ static bool is_number(const char *class)
 	return strchr("+-0123456789", *class) && !*end;
 }
 
-static int compare_classes(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* Gives a number as many digits as the longest has. */
 static void pad(char *class, size_t digits)
 {
@@ -293,28 +288,10 @@ static void pad(char *class, size_t digits)
 	memset(class, '0', digits - n);
 }
 
-/* Finds out whether the numbers are 0, 1, ... without holes. */
-static int compare_with_numbers(struct labels *l)
-{
-	_cleanup_(freep) char **classes = calloc(l->n, sizeof(*classes));
-	size_t n = 0;
-
-	if (!classes)
-		return -ENOMEM;
-	for (size_t i = 0; i < l->n; i++)
-		classes[i] = l->rows[i].class;
-	qsort(classes, l->n, sizeof(*classes), compare_classes);
-	for (size_t i = 0; i < l->n && !l->differs; i++)
-		if (i == 0 || strcmp(classes[i - 1], classes[i]) != 0)
-			l->differs = strtoull(classes[i], NULL, 10) != n++;
-	return 0;
-}
-
 static int take_numbers(struct labels *l, struct error *err)
 {
 	size_t n_whole = 0, n_numbers = 0, digits = 1;
 	const struct label_row *fraction = NULL;
-	int r;
 
 	if (l->options->digits > 1 && l->options->digits <= DIGITS_MAX)
 		digits = l->options->digits;
@@ -345,8 +322,8 @@ static int take_numbers(struct labels *l, struct error *err)
 		    l->options->table, digits, l->options->digits_of, l->options->digits);
 	for (size_t i = 0; i < l->n; i++)
 		pad(l->rows[i].class, digits);
-	r = compare_with_numbers(l);
-	return r < 0 ? error_errno(err, r, "%s", l->options->table) : 0;
+	l->are_numbers = true;
+	return 0;
 }
 
 static int compare_rows(const void *a, const void *b)
@@ -521,7 +498,7 @@ uint64_t labels_n_missing(const struct labels *l)
 	return l->n_missing;
 }
 
-bool labels_differ(const struct labels *l)
+bool labels_are_numbers(const struct labels *l)
 {
-	return l->differs;
+	return l->are_numbers;
 }

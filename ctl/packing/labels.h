@@ -32,5 +32,5 @@ void labels_free(struct labels *l);
 const struct survey_labels *labels_for_survey(const struct labels *l);
 /* Returns how many rows had no file. */
 uint64_t labels_n_missing(const struct labels *l);
-/* Returns true if classes, which are numbered from 0, have other numbers than the labels. */
-bool labels_differ(const struct labels *l);
+/* Returns true if all labels are whole numbers. */
+bool labels_are_numbers(const struct labels *l);

@@ -150,9 +150,9 @@ class Source(unittest.TestCase):
 
     def test_labels_that_are_numbers_keep_their_order(self):
         self.write("1.jpg", "2.jpg", "3.jpg", "4.jpg")
-        warns = " are not 0, 1, 2 and so on, so class numbers differ from them: the class of number k is Dataset(...).classes[k]"
+        warns = " are not 0, 1, 2 and so on, so class numbers differ from the labels: the class of number k is Dataset(...).classes[k]"
         table = self.table("id,score,kind", "1,0.5,10", "2,0.5,9.0", "3,0.5,8", "4,0.5,08")
-        self.packed(self.source, *table, "--label", "kind", warns=f"the labels of {table[1]}{warns}")
+        self.packed(self.source, *table, "--label", "kind", warns=f"the classes of {self.dataset}{warns}")
         self.assertEqual(names(self.dataset), ["08/3.jpg", "08/4.jpg", "09/2.jpg", "10/1.jpg"])
         validation = self.root / "validation.diesel"
         table = self.table("id,kind", "1,8", "2,9", "3,8", "4,8")
@@ -170,8 +170,25 @@ class Source(unittest.TestCase):
         shutil.rmtree(self.dataset)
         dieselctl("pack", self.source, self.dataset, *longer)
         self.write("4.jpg")
-        dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", "1,0", "2,1", "3,10", "4,1"))
+        done = dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", "1,0", "2,1", "3,10", "4,1"))
         self.assertEqual(names(self.dataset), ["00/1.jpg", "01/2.jpg", "01/4.jpg", "10/3.jpg"])
+        self.assertIn("class numbers differ from the labels", done.stderr)
+        shutil.rmtree(self.dataset)
+        for kind in "01":  # only together they are 0 and 1
+            done = dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", f"{int(kind) + 1},{kind}"))
+            self.assertEqual((done.returncode, "class numbers differ" in done.stderr), (0, False), done.stderr)
+
+    def test_one_label_as_two_classes_is_named(self):
+        """As two runs with --shared at the same time can make them."""
+        self.write("1.jpg")
+        self.packed(self.source, *self.table("id,kind", "1,0"))
+        self.write("2.jpg")
+        (self.root / "other/01").mkdir(parents=True)
+        (self.root / "other/01/other.jpg").write_text("other")
+        dieselctl("pack", "--append", self.root / "other", self.dataset)
+        done = dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", "2,1"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the label 1 is two classes of", done.stderr)
 
     def test_rows_and_files_that_do_not_fit_are_named(self):
         self.write("1.jpg", "2.jpg", "2.png", "3.jpg")

@@ -13,6 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
+#include "lib/file_safety.h"
 
 _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 
@@ -26,9 +27,6 @@ static int connect_timeout(uint32_t timeout_s)
 {
 	return timeout_s ? (int)timeout_s : CONNECT_TIMEOUT_S;
 }
-
-/* Default ID for users that have no ID in this user namespace (sysctl kernel.overflowuid). */
-#define OVERFLOW_UID 65534
 
 void wire_fds_close(struct wire_fds *fds)
 {
@@ -82,20 +80,6 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
 	return 0;
 }
 
-/* Returns true if some users have no ID in this user namespace: they all appear as the overflow user. */
-static bool is_user_namespace(void)
-{
-	FILE *file = fopen("/proc/self/uid_map", "re");
-	unsigned inside = 0, outside = 0, n = 0;
-	int fields;
-
-	if (!file)
-		return true;
-	fields = fscanf(file, "%u %u %u", &inside, &outside, &n);
-	fclose(file);
-	return fields != 3 || inside != outside || n != UINT32_MAX;
-}
-
 static bool is_folder_of(const char *path, uid_t uid)
 {
 	char folder[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
@@ -117,7 +101,7 @@ static int check_peer(int fd, const char *path, struct error *err)
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
 		return error_errno(err, -errno, "cannot find out which user answers at %s", path);
 	if (peer.uid == 0 || peer.uid == geteuid() || is_folder_of(path, peer.uid) ||
-	    (peer.uid == OVERFLOW_UID && is_user_namespace()))
+	    file_safety_is_anybody(peer.uid))
 		return 0;
 	return error_set(err, -EPERM,
 			 "%s is served by another user (uid %u), who is neither root nor the owner of that "

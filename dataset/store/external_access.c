@@ -7,18 +7,60 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
 #include "lib/file_open.h"
+#include "lib/file_safety.h"
 
-#define ACL          "system.posix_acl_access"
-#define EVERYBODY    0111u
-#define READ         4u
-#define SEARCH       1u
-#define UNMAPPED_UID 65534u /* stands for all users that a user namespace lacks */
-#define SCHEME_END   "://"
+#define ACL        "system.posix_acl_access"
+#define EVERYBODY  0111u
+#define READ       4u
+#define SEARCH     1u
+#define FUSE_MAGIC 0x65735546
+#define SCHEME_END "://"
+
+/* Returns true if this line of mountinfo is of a FUSE mount that lets all users in, or of virtiofs. The
+ * options at its end are the kernel's; the user who mounted may choose the text before them. */
+static bool lets_all_in(char *line)
+{
+	const char *kind = strstr(line, " - ");
+	char *options = strrchr(line, ' ');
+
+	if (!kind || !options)
+		return false;
+	if (strncmp(kind + 3, "fuse", 4) != 0)
+		return true;
+	options[strcspn(options, "\n")] = '\0';
+	for (char *at = options; (at = strstr(at, ",allow_other")); at++)
+		if (strchr(",", at[strlen(",allow_other")]))
+			return true;
+	return false;
+}
+
+/* Only the user who mounted may enter most FUSE mounts, whatever the modes of their files. */
+static bool is_private_mount(int fd, const struct stat *st)
+{
+	_cleanup_(fclosep) FILE *mounts = NULL;
+	_cleanup_(freep) char *line = NULL;
+	size_t n_allocated = 0;
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) == 0 && fs.f_type != FUSE_MAGIC)
+		return false;
+	mounts = fopen("/proc/self/mountinfo", "re");
+	while (mounts && getline(&line, &n_allocated, mounts) > 0) {
+		unsigned major_number, minor_number;
+
+		if (sscanf(line, "%*d %*d %u:%u", &major_number, &minor_number) == 2 &&
+		    makedev(major_number, minor_number) == st->st_dev)
+			return !lets_all_in(line);
+	}
+	return true;
+}
 
 /* An access control list may take from some user what the mode gives to all. */
 static bool may_all(int fd, unsigned right)
@@ -26,7 +68,8 @@ static bool may_all(int fd, unsigned right)
 	struct stat st;
 	char path[FD_PATH_BYTES];
 
-	return fstat(fd, &st) == 0 && (st.st_mode & right * EVERYBODY) == right * EVERYBODY &&
+	return fstat(fd, &st) == 0 && !is_private_mount(fd, &st) &&
+	       (st.st_mode & right * EVERYBODY) == right * EVERYBODY &&
 	       getxattr(fd_path(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
 }
 
@@ -86,7 +129,8 @@ static bool is_listed(const char *name)
 
 static bool is_ours(const struct external_maker *m)
 {
-	return m->has_uid && (m->uid == geteuid() || m->uid == 0);
+	return m->is_trusted ||
+	       (m->has_uid && (m->uid == 0 || (m->uid == geteuid() && !file_safety_is_anybody(m->uid))));
 }
 
 static int refuse(const struct external *e, struct error *err)
@@ -113,7 +157,7 @@ int external_may_read(const struct external *e, int fd, const struct stat *st, s
 	char link[FD_PATH_BYTES], path[PATH_MAX];
 
 	if (is_ours(&e->maker) ||
-	    (e->maker.has_uid && e->maker.uid == st->st_uid && st->st_uid != UNMAPPED_UID))
+	    (e->maker.has_uid && e->maker.uid == st->st_uid && !file_safety_is_anybody(st->st_uid)))
 		return 0;
 	ssize_t n = readlink(fd_path(fd, link), path, sizeof(path) - 1);
 

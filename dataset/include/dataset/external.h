@@ -42,6 +42,7 @@ _Static_assert(sizeof(struct chunk_external) == 48, "stored");
 
 /* Who made a chunk. {0}: unknown. */
 struct external_maker {
+	bool is_trusted; /* external_trust() */
 	bool has_uid;
 	uint32_t uid;       /* owner of the chunk's file, to which nobody else may write */
 	const char *bucket; /* URL of the bucket that has the chunk, or of a prefix in it; or NULL */

@@ -5,6 +5,7 @@
  */
 
 #include <limits.h>
+#include <stdbool.h>
 #include <sys/stat.h>
 
 enum file_safety {
@@ -14,6 +15,10 @@ enum file_safety {
 };
 
 enum file_safety file_safety(const struct stat *st);
+
+/* Returns true if the uid stands for all users that this user namespace lacks, so it tells nobody's identity.
+ */
+bool file_safety_is_anybody(uid_t uid);
 
 /* Checks a folder and all folders above it. Returns an enum file_safety, or -errno. If the result is not
  * FILE_SAFE, *at is the unsafe folder and *found its status. path: absolute, and without links. */

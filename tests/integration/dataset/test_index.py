@@ -624,12 +624,34 @@ class OtherUsers(Index):
             with self.subTest(read=case):
                 done = read(*case)
                 self.assertEqual((done.returncode, done.stdout), (0, secret), done.stderr)
+        with self.subTest("where all users are one"):
+            os.chown(diary, NOBODY, NOBODY)
+            diary.chmod(0o600)
+            diary.parent.chmod(0o755)
+            os.chown(chunk, MALLORY, MALLORY)
+            alone = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "capture_output": True}
+            if subprocess.run(["unshare", "--user", "true"], **alone).returncode == 0:
+                done = subprocess.run(["unshare", "--user", support.program("dieselctl"), "cat", self.dataset, "a"], **alone)
+                self.assertEqual((done.returncode, done.stdout), (1, b""))
+                self.assertIn(b"is not read", done.stderr)
         with self.subTest("a file of the dataset's maker"):
             os.chown(diary, MALLORY, NOBODY)
             diary.chmod(0o640)
             os.chown(chunk, MALLORY, MALLORY)
             done = subprocess.run([support.program("dieselctl"), "cat", self.dataset, "a"], capture_output=True, user=NOBODY, group=NOBODY)
             self.assertEqual(done.stdout, secret, done.stderr)
+
+    @unittest.skipUnless(os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3"), "needs FUSE")
+    def test_a_mount_that_only_its_user_may_enter_is_not_public(self):
+        where, over = self.folder / "mounted", self.folder / "of_mallory.diesel"
+        where.mkdir()
+        file = where / "train-000/00003"
+        (self.folder / "rows").write_text(f"{file}\t0\t100\ta\n")
+        dieselctl, script = support.program("dieselctl"), self.folder / "job"
+        script.write_text(f"stat -c %a {file}\n{dieselctl} index --rows {self.folder}/rows -o {over} >&2 && chown {MALLORY} {over}/chunks/* && {dieselctl} cat {over} a")
+        done = subprocess.run([dieselctl, "mount", self.dataset, where, "--", "sh", script], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (1, "444\n"), done.stderr)
+        self.assertIn(f"{file} is not read", done.stderr)
 
 
 if __name__ == "__main__":

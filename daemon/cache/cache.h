@@ -172,7 +172,7 @@ static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t u
 /* Limit on datasets kept for the next job although nobody uses them: each takes file descriptors. */
 #define CACHE_MAX_IDLE_DATASETS 16
 /* Number of descriptors that a dataset with a held snapshot takes, out of those for chunks. */
-#define CACHE_HELD_FILES 4
+#define CACHE_HELD_FILES 5
 
 void cache_init(struct cache *c, uint64_t bytes); /* allows SEGMENT_MAX segments */
 void cache_free(struct cache *c);                 /* nothing may be pinned */

@@ -96,8 +96,9 @@ int start_dieselctl(char *const arguments[], int type, const char *dataset, int 
 	r = spawn(path, argv, theirs);
 	if (r == -ENOENT || r == -EACCES)
 		return error_set(err, -ENOENT,
-				 "%s: program %s not found: pip install diesel-tools, or apt install diesel, "
-				 "or set DIESEL_DIESELCTL to its path",
+				 "%s: program %s not found: set DIESEL_DIESELCTL to its path, which is "
+				 "build/release/bin/dieselctl in the source tree, or install the wheel of "
+				 "`./dev wheel tools`",
 				 dataset, path);
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot start %s", dataset, path);

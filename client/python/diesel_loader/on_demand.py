@@ -339,8 +339,17 @@ def _program() -> str:
     if wrong:
         raise _refused(f"no dieseld of the right version ({', '.join(wrong)}): diesel_loader is {native.VERSION}. Install the same version of both")
     where = f"DIESEL_DAEMON is {given}, which is not a program" if given else "no dieseld program next to this Python or in PATH"
-    raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: pip install diesel-tools, or start dieseld and set DIESEL_SOCKET to its "
-                   f"socket")
+    raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: {_fix()}, or start dieseld and set DIESEL_SOCKET to its socket")
+
+
+def _fix() -> str:
+    """Returns the command that gives this Python a dieseld."""
+    tree = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    if not os.path.isfile(os.path.join(tree, "dev")):
+        return f"`{sys.executable} -m pip install diesel_tools-*.whl` with the wheel of `./dev wheel tools`"
+    program = os.path.join(tree, "build/release/bin/dieseld")
+    build = "" if os.path.isfile(program) else f"{shlex.quote(os.path.join(tree, 'dev'))} build && "
+    return f"`{build}export DIESEL_DAEMON={shlex.quote(program)}`"
 
 
 def _found_dieselctl() -> str | None:

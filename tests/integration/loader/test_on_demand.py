@@ -433,7 +433,9 @@ class Failing(OnDemand):
     def test_no_program(self):
         del os.environ["DIESEL_DAEMON"]
         with mock.patch.object(on_demand, "beside_python", lambda: iter(["/nowhere/dieseld"])):
-            self.assertIn("pip install diesel-tools", self.refused())
+            build, _, export = self.refused().split("`")[1].rpartition(" && ")
+        shown = subprocess.run(["bash", "-c", f'{export}; printf %s "$DIESEL_DAEMON"'], capture_output=True, text=True, check=True).stdout
+        self.assertTrue(build.endswith("/dev build") or os.access(shown, os.X_OK), shown)
         self.assertFalse(os.path.exists(self.folder))
         os.environ["DIESEL_DAEMON"] = "/nowhere/dieseld"
         self.assertIn("DIESEL_DAEMON is /nowhere/dieseld, which is not a program", self.refused())

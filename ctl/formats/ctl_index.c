@@ -87,6 +87,8 @@ static int is_for_python(const char *name, struct error *err)
 		return 1;
 	while (n > 1 && name[n - 1] == '/')
 		n--;
+	if (external_is_registered(name) && n > 4 && strncmp(name + n - 4, ".tar", 4) == 0)
+		return 0; /* without a request for each shard */
 	if (external_is_registered(name)) {
 		struct listed l = {.skip = n + 1};
 

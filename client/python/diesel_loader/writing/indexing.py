@@ -192,6 +192,12 @@ def megatron_rows(path: Place, tokens: int | None) -> Iterator[Row]:
         yield offset, length * item, b"%s/%09d" % (os.fsencode(path.stem), i)
 
 
+def _import(kind: str, folder: Place) -> str:
+    """Returns the advice to import shards, which no import reads in a bucket."""
+    copy = "copy them to FOLDER, and " if isinstance(folder, Object) else ""
+    return f"{copy}run `dieselctl pack {kind}:{'FOLDER' if copy else folder} DATASET`"
+
+
 def shards_of(folder: Place) -> Iterator[tuple[Place, int]]:
     """Yields (file, number of samples) of the shards of MDS, or the chunks of LitData."""
     try:
@@ -206,14 +212,14 @@ def shards_of(folder: Place) -> Iterator[tuple[Place, int]]:
     except (LookupError, TypeError, AttributeError) as error:
         raise Wrong(f"{folder / INDEX} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
     except ValueError as error:
-        raise Wrong(f"{error}: import them with `dieselctl pack {kind}:{folder} DATASET`" if "shards" in index or "chunks" in index
+        raise Wrong(f"{error}: {_import(kind, folder)}" if "shards" in index or "chunks" in index
                     else f"{folder / INDEX} is no index of MDS shards or LitData chunks") from None
     for name, n, compression in found:
         path = folder / name
         if ".." in pathlib.PurePath(name).parts or os.path.isabs(name):
             raise Wrong(f"{folder / INDEX} names {name}, which is outside of {folder}")
         if compression and (kind == "litdata" or not path.exists()):  # MDS keeps both where a job has decompressed the shards
-            raise Wrong(f"{folder}: its shards are compressed or encrypted ({compression}), so samples cannot be read in place: run `dieselctl pack {kind}:{folder} DATASET`")
+            raise Wrong(f"{folder}: its shards are compressed or encrypted ({compression}), so samples cannot be read in place: {_import(kind, folder)}")
         yield path, n
 
 

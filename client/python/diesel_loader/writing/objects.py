@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 SCHEME = "s3://"
 THREADS = 16
-MOST_BYTES = 8 << 20  # of a request; `dieselctl ranges` takes up to 16 MiB
+MOST_WAITING = THREADS + 4  # requests whose data is in memory
+MOST_BYTES = 4 << 20  # of a request; `dieselctl ranges` takes up to 16 MiB
 NEAR_BYTES = 128 << 10  # ranges with a smaller gap are read at once, as a request takes longer than these bytes
 BLOCK_BYTES = 256 << 10  # of reads in order
 REQUEST, REPLY = struct.Struct("=QII"), struct.Struct("=iIQQ")  # ctl/formats/ctl_ranges.c
@@ -42,7 +43,7 @@ class _Reader:
         program = on_demand.dieselctl()
         with theirs:
             try:
-                self._process = subprocess.Popen([program, "ranges"], stdin=theirs)
+                self._process = subprocess.Popen([program, "ranges"], stdin=theirs.fileno(), start_new_session=True)  # Ctrl-C is for this process
             except OSError as error:
                 raise Wrong(f"{program}: cannot be started ({error.strerror}), but reads buckets: set DIESEL_DIESELCTL to the path of dieselctl") from None
         self._socket, self._file = ours, ours.makefile("rb")
@@ -65,20 +66,21 @@ class _Reader:
 
 
 _readers = threading.local()  # with the reader of each thread as `one`
+_states: dict[str, tuple[int, int]] = {}  # (length, stamp) by the object's name
 
 
 def close() -> None:
-    """Ends the reader of this thread."""
+    """Ends the reader of this thread, and forgets the states of objects."""
     vars(_readers).clear()
+    _states.clear()
 
 
 class Object:
-    """An object, or a prefix of objects, with those parts of pathlib.Path's interface that indexing uses. All reads are of one state of
-    it: a changed object raises Wrong."""
+    """An object, or a prefix of objects, with those parts of pathlib.Path's interface that indexing uses. Until close(), all reads of
+    one name are of one state: a changed object raises Wrong."""
 
     def __init__(self, name: str) -> None:
         self.name = name.rstrip("/")
-        self._state: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -104,12 +106,12 @@ class Object:
 
     def state(self) -> tuple[int, int]:
         """Returns (length, stamp) of the state that is read."""
-        if self._state is None:
+        if self.name not in _states:
             result, length, stamp, text = self._ask(0, 0)
             if result < 0:
                 raise Wrong(text.decode(errors="replace"))
-            self._state = (length, stamp)
-        return self._state
+            _states[self.name] = (length, stamp)
+        return _states[self.name]
 
     def exists(self) -> bool:
         result, *_, text = self._ask(0, 0)
@@ -142,7 +144,7 @@ class Object:
             waiting: collections.deque[tuple[Any, list[tuple[int, int]]]] = collections.deque()
             for group in _groups(ranges):
                 waiting.append((pool.submit(self.read, group[0][0], sum(group[-1]) - group[0][0]), group))
-                if len(waiting) > 2 * THREADS:
+                if len(waiting) >= MOST_WAITING:
                     yield from _split(*waiting.popleft())
             while waiting:
                 yield from _split(*waiting.popleft())

@@ -37,11 +37,6 @@
  * (SIGSEGV, SIGABRT, ...). Only SIGKILL prevents this. A process has one terminal, so there is no object.
  */
 
-struct terminal_options {
-	bool no_colour; /* do not use colours */
-	bool ascii;
-};
-
 /* State of the terminal. It is global, because a signal handler gets no pointer and a process has one
  * terminal. */
 static struct {
@@ -161,7 +156,7 @@ static bool has_plain_style(enum style style)
 }
 
 /* Takes over the terminal. -ENOTTY: no terminal; -ENODEV: its TERM is unknown. */
-static int terminal_open(const struct terminal_options *options, struct error *err)
+static int terminal_open(const struct top_options *options, struct error *err)
 {
 	const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
 	bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
@@ -546,7 +541,7 @@ int app_run(struct feed *feed, const struct top_options *options, struct top_rec
 	int r = take_signals_by_fd(&app, err);
 
 	if (r == 0)
-		r = terminal_open(&(struct terminal_options){options->no_colour, options->ascii}, err);
+		r = terminal_open(options, err);
 	if (r == 0) {
 		set_up_model(&app, options);
 		r = loop(&app, err);

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "glyphs.h"
-
 #define KEY_ESCAPE 27
 
 /* Intervals between samples for the keys + and -, in steps of about a factor of two. */

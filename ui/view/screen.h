@@ -57,6 +57,9 @@ struct screen {
 	struct cell *cells; /* rows * cols */
 };
 
+/* Writes a character as UTF-8, up to 4 bytes, not terminated. Returns the length. */
+size_t glyph_encode(wchar_t character, char buffer[4]);
+
 /* Creates an empty screen. NULL: no memory. */
 struct screen *screen_new(int rows, int cols, struct charset charset);
 struct screen *screen_free(struct screen *screen);

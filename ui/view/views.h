@@ -5,8 +5,6 @@
 
 #include "model.h"
 
-void view_jobs(struct model *model, struct screen *screen, int y, int rows);
-
 /* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
 

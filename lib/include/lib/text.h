@@ -4,7 +4,7 @@
 /* Makes text from outside (file names, paths in a dataset) safe for one line of a terminal or a log. Writes
  * invisible characters that steer a terminal (utf8_is_hidden()), and bytes that are not UTF-8, as \xHH. The
  * texts of struct error and all log lines pass through these functions. All other output does so too, or
- * passes through ui/view/glyphs.h. */
+ * passes through ui/view/screen.h. */
 
 #include <stddef.h>
 #include <stdint.h>

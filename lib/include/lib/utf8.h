@@ -6,7 +6,7 @@
  *
  * Each byte that is not UTF-8 is written as \xHH (text.h), in logs, reports, JSON, metrics and on terminals
  * alike. So the output is UTF-8, nothing is hidden, and a reader can identify the byte. The only exception is
- * a screen of cells (ui/view/glyphs.h), which shows '?' for everything that cannot be drawn.
+ * a screen of cells (ui/view/screen.h), which shows '?' for everything that cannot be drawn.
  */
 
 #include <stdbool.h>

@@ -12,7 +12,6 @@
 #include "reports/assets/assets.h"
 #include "reports/words/escape.h"
 #include "lib/units.h"
-#include "reports/words/share_label.h"
 #include "reports/words/words.h"
 
 #define PLACES_SHOWN 8    /* number of places shown; the JSON report has all */

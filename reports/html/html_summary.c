@@ -8,7 +8,6 @@
 #include "reports/words/escape.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
-#include "reports/words/share_label.h"
 #include "reports/words/words.h"
 
 #define LABEL_SHARE 0.11 /* minimum share of the bar that has space for its name */

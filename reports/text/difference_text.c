@@ -9,7 +9,7 @@
 #include "reports/words/difference_facts.h"
 #include "layout.h"
 #include "lib/text.h"
-#include "reports/words/share_label.h"
+#include "reports/words/words.h"
 
 #define MARGIN 2
 

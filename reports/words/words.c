@@ -9,7 +9,16 @@
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "share_label.h"
+
+const struct share_label share_labels[SHARE_COUNT] = {
+    {SHARE_FETCH_STALL, "fetch stall", "waits that fast storage would end", "fetch"},
+    {SHARE_PREP_STALL, "prep stall", "waits for decoding and hand-off", "prep"},
+    {SHARE_CHECKPOINT_STALL, "checkpoint", "saving checkpoints", "checkpoint"},
+    {SHARE_COMPILING, "compiling", "torch.compile or JAX, paid once", "compiling"},
+    {SHARE_CPU_STARVED, "cpu starved", "ready to run: no core or lock", "starved"},
+    {SHARE_OTHER, "other", "asleep on purpose, or unexplained", "other"},
+    {SHARE_DEVICE, "device", "computing: the useful time", "device"},
+};
 
 #define NOTABLE_PERCENT 0.5 /* minimum share that is mentioned: smaller ones are rounded to 0 */
 

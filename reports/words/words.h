@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Sentences that are the same in every report for people. Each function fills the buffer and returns it. */
+/* Words that are the same in every report for people. Each function fills the buffer and returns it. */
 
 #include <stddef.h>
 
-struct analysis;
-struct analysis_action;
+#include "analyzer/analysis.h"
+
+/* The name and explanation of a share. */
+struct share_label {
+	enum analysis_share share;
+	const char *name, *meaning;
+	const char *class_name; /* CSS class in the HTML report */
+};
+
+/* All shares in the order of bars and tables, from harmful to desired. */
+extern const struct share_label share_labels[SHARE_COUNT];
 
 /* Verdict: "65 % of step time is stall: fetch 57, preprocess 7". */
 char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);

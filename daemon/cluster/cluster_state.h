@@ -75,18 +75,3 @@ struct cluster {
 
 /* cluster.c */
 int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd);
-
-/* cluster_group.c */
-void cluster_group_take_members(struct cluster *c, const struct cluster_report *report);
-void cluster_group_take_member(struct cluster *c, const struct cluster_report *report);
-void cluster_group_take_peer(struct cluster *c, const struct cluster_report *report);
-/* Joins all groups again in a process that has just started. */
-void cluster_group_tell_all(struct cluster *c);
-/* Forgets all peers and members, because the process has ended. */
-void cluster_group_forget_all(struct cluster *c);
-struct cluster_group *cluster_group_find(const struct cluster *c, const struct net_group_id *id);
-void cluster_group_free_all(struct cluster *c);
-/* Returns the member to ask for a chunk; NULL: this node owns it. */
-const struct cluster_member_at *cluster_group_owner(const struct cluster_group *g,
-						    const struct chunk_id *chunk,
-						    const struct owner_place *place);

@@ -104,19 +104,9 @@ void server_free(struct server *s);
 /* Starts to check periodically whether orphaned clients have released their batches. */
 void server_watch_orphans(struct server *s);
 
-/* accept.c: takes the lock file next to the socket and listens. If another process holds the lock, err names
- * it. */
-int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock_fd,
-		struct listen_place *ret_place, struct error *err);
-/* Removes the socket, unless its path leads to another file now: its folder may have been created again. */
-void listen_remove(const char *path, const struct listen_place *place);
 /* Returns 0 if clients can connect. -ESHUTDOWN: the server is stopping; -ENOENT: the socket's path
  * is gone, or leads to another file; -EMFILE: no client is accepted at the moment. */
 int server_check_ready(const struct server *s, struct error *err);
-
-/* accept.c */
-void accept_init(struct server *s);
-void accept_stop(struct server *s);
 
 /* Checks that the use by the client's user, and by all users, is within the limits. Returns as quota_check().
  */

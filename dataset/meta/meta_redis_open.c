@@ -282,15 +282,6 @@ static int make_new(int dir_fd, const char *dataset_path, struct redis_backend *
 	return r;
 }
 
-int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
-		      struct error *err)
-{
-	_cleanup_(closep) int dir_fd = file_folder_open(dataset_path, mode > META_CHECK);
-
-	return dir_fd < 0 ? error_errno(err, dir_fd, "cannot open %s", dataset_path)
-			  : meta_redis_choose_at(dir_fd, dataset_path, url, mode, ret, err);
-}
-
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err)
 {

@@ -116,8 +116,6 @@ int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, s
 /* As meta_redis_open(), for a dataset that is new or has its metadata there:
  * redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX. A URL without a password takes it from DIESEL_REDIS or
  * DIESEL_REDIS_FILE. -EEXIST: the metadata is elsewhere. */
-int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode mode, struct meta **ret,
-		      struct error *err);
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err);
 /* Returns the URL of the server, without user and password, in new memory. -ENOENT: the metadata is in

@@ -21,7 +21,8 @@ static struct meta *open_meta(const char *path, enum meta_mode mode)
 
 	mkdir(path, 0777);
 	snprintf(url, sizeof(url), "%s%s", server ? server : "", path);
-	int r = server && mode != META_READ ? meta_redis_choose(path, url, mode, &m, &err)
+	_cleanup_(closep) int dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r = server && mode != META_READ ? meta_redis_choose_at(dir_fd, path, url, mode, &m, &err)
 					    : meta_open(path, mode, &m, &err);
 	if (r < 0)
 		fail_msg("%s", err.text);

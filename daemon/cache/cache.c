@@ -616,7 +616,7 @@ static void check_cached(const struct cache *c, const struct cached_dataset *d)
 	}
 	assert(d->held_bytes == held_bytes && d->kept_bytes == kept_bytes && d->pinned_bytes == pinned_bytes);
 	assert(d->loads.n_verifying <= d->loads.n && d->loads.n_asking <= d->loads.n);
-	assert(d->n_cached + d->n_bad <= d->info.n_chunks);
+	assert(d->n_cached + d->loads.n_bad <= d->info.n_chunks);
 }
 
 void check_cache(const struct cache *c)

@@ -233,7 +233,7 @@ struct chunk_place *cached_add_place(struct cached_dataset *d, struct proof *pro
 
 void cached_forget_errors(struct cached_dataset *d)
 {
-	for (uint64_t i = 0; i < d->info.n_chunks && d->n_bad > 0; i++) {
+	for (uint64_t i = 0; i < d->info.n_chunks && d->loads.n_bad > 0; i++) {
 		struct cached_chunk *c = &d->chunks[i];
 
 		if (c->state != CHUNK_BAD)
@@ -241,6 +241,6 @@ void cached_forget_errors(struct cached_dataset *d)
 		free(c->error);
 		c->error = NULL;
 		c->state = CHUNK_ABSENT;
-		d->n_bad--;
+		d->loads.n_bad--;
 	}
 }

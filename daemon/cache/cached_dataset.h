@@ -129,6 +129,7 @@ struct dataset_payers {
 
 /* Chunks that are being loaded. */
 struct dataset_loads {
+	uint64_t n_bad; /* chunks whose last load found damage */
 	uint64_t bytes;
 	uint32_t n, n_verifying; /* n: chunks being loaded; n_verifying: those of n that are already read */
 	uint32_t n_asking, n_for_peers; /* parts of n: requested from another node; loaded for another node */
@@ -175,7 +176,7 @@ struct cached_dataset {
 	struct dataset_slot restored;  /* owned by handover.c */
 	struct reader_process *reader; /* NULL: none */
 	struct fetchers fetchers;      /* used instead of reader if identity.is_fetched */
-	uint64_t n_cached, n_bad;
+	uint64_t n_cached;
 	uint64_t *base; /* list of chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* positions of its sessions that have a known order */
 	bool evicts; /* chunks are evicted for others, so the time of their next use matters */

@@ -196,7 +196,7 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 		case CHUNK_BAD:
 			if (k->retry_ns && now_ns >= k->retry_ns) {
 				k->state = CHUNK_ABSENT;
-				d->n_bad--;
+				d->loads.n_bad--;
 				wait_for(&wait, BATCH_FETCH);
 				break;
 			}

@@ -102,7 +102,7 @@ static json_t *dataset_status(const struct cached_dataset *d)
 {
 	json_t *bad = json_array();
 
-	for (uint64_t i = 0; i < d->info.n_chunks && json_array_size(bad) < d->n_bad; i++) {
+	for (uint64_t i = 0; i < d->info.n_chunks && json_array_size(bad) < d->loads.n_bad; i++) {
 		if (d->chunks[i].state == CHUNK_BAD)
 			json_array_append_new(bad, json_text(d->chunks[i].error ? d->chunks[i].error : "?"));
 	}

@@ -422,10 +422,10 @@ static void remove_others(const struct copy_source *s, struct writer *w)
 	size_t n;
 	const struct meta_chunk *chunks = copy_chunks_of(s, &n);
 
-	for (size_t i = 0; i < w->n_objects && !w->place->ops; i++)
-		if (!n || !bsearch(&w->objects[i].id, chunks, n, sizeof(*chunks), compare_ids))
-			store_remove(w->store, &w->objects[i].id, NULL);
-	w->n_leftovers = 0;
+	for (size_t i = 0; i < w->found.n && !w->place->ops; i++)
+		if (!n || !bsearch(&w->found.all[i].id, chunks, n, sizeof(*chunks), compare_ids))
+			store_remove(w->store, &w->found.all[i].id, NULL);
+	w->found.n_leftovers = 0;
 }
 
 static int copy_to(const struct copy_options *o, const struct copy_source *s, struct writer *w,

@@ -53,9 +53,9 @@ static int reserve(struct copied_file *f, uint64_t bytes)
 /* Returns true if the store has an object of this id. */
 static bool has_object(const struct writer *w, const struct chunk_id *id)
 {
-	size_t at = sorted_count(w->n_objects, i, chunk_id_compare(&w->objects[i].id, id) < 0);
+	size_t at = sorted_count(w->found.n, i, chunk_id_compare(&w->found.all[i].id, id) < 0);
 
-	return at < w->n_objects && chunk_id_compare(&w->objects[at].id, id) == 0;
+	return at < w->found.n && chunk_id_compare(&w->found.all[at].id, id) == 0;
 }
 
 /* Returns true if an object is this chunk. Its file is whole, because stores show no others. */

@@ -32,24 +32,24 @@ void writer_set_command(struct writer *w, const char *command)
 static void writer_change_begin(struct writer *w)
 {
 	w->change = (struct change){.is_counted = !w->rebuilt};
-	w->run_flags = 0;
-	w->n_runs = 0;
-	w->run_records = 0;
-	w->run_paths = w->info.n_paths;
+	w->run.flags = 0;
+	w->run.n = 0;
+	w->run.records = 0;
+	w->run.paths = w->info.n_paths;
 }
 
 /* Ends a run of chunks of one kind. The change of the number of paths shows how many paths were new, and how
  * many existed. */
 static void end_run(struct writer *w, uint64_t n_paths)
 {
-	if (w->run_flags & CHUNK_FLAG_TOMBSTONE) {
-		w->change.n_deleted += w->run_paths - n_paths;
+	if (w->run.flags & CHUNK_FLAG_TOMBSTONE) {
+		w->change.n_deleted += w->run.paths - n_paths;
 	} else {
-		w->change.n_added += n_paths - w->run_paths;
-		w->change.n_replaced += w->run_records - (n_paths - w->run_paths);
+		w->change.n_added += n_paths - w->run.paths;
+		w->change.n_replaced += w->run.records - (n_paths - w->run.paths);
 	}
-	w->run_paths = n_paths;
-	w->run_records = 0;
+	w->run.paths = n_paths;
+	w->run.records = 0;
 }
 
 static int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err)
@@ -58,17 +58,17 @@ static int writer_change_count(struct writer *w, const struct chunk_view *view, 
 	uint32_t kind = h->flags & CHUNK_FLAG_TOMBSTONE; /* the chunk's other flags make no difference */
 	struct meta_info now;
 
-	if (kind != w->run_flags && ++w->n_runs > MAX_RUNS)
+	if (kind != w->run.flags && ++w->run.n > MAX_RUNS)
 		w->change.is_counted = false;
-	if (kind != w->run_flags && w->run_records && w->change.is_counted) {
+	if (kind != w->run.flags && w->run.records && w->change.is_counted) {
 		int r = meta_info(w->meta, &now, err);
 
 		if (r < 0)
 			return r;
 		end_run(w, now.n_paths);
 	}
-	w->run_flags = kind;
-	w->run_records += h->n_records;
+	w->run.flags = kind;
+	w->run.records += h->n_records;
 	w->change.n_chunks++;
 	for (uint32_t i = 0; i < h->n_records; i++)
 		w->change.n_bytes += view->records[i].bytes;
@@ -258,8 +258,8 @@ static size_t n_chunks_of(const struct writer *w)
 
 const struct store_object *writer_leftovers(const struct writer *w, size_t *ret_n)
 {
-	*ret_n = w->n_leftovers;
-	return w->n_leftovers ? w->objects + (w->n_objects - w->n_leftovers) : NULL;
+	*ret_n = w->found.n_leftovers;
+	return w->found.n_leftovers ? w->found.all + (w->found.n - w->found.n_leftovers) : NULL;
 }
 
 const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n)
@@ -273,10 +273,10 @@ int writer_adopt(struct writer *w, size_t i, struct error *err)
 	size_t n;
 	const struct store_object *leftovers = writer_leftovers(w, &n);
 
-	assert(i < n && i >= w->n_taken && !w->current);
+	assert(i < n && i >= w->found.n_taken && !w->current);
 	if (buffer_append(&w->chunks, &leftovers[i].id, sizeof(leftovers[i].id)) < 0)
 		return error_errno(err, -ENOMEM, "%s", w->path);
-	w->n_taken = i + 1;
+	w->found.n_taken = i + 1;
 	return 0;
 }
 
@@ -529,7 +529,7 @@ int writer_drop_leftovers(struct writer *w, struct error *err)
 			removed++;
 		}
 	}
-	w->n_leftovers = 0;
+	w->found.n_leftovers = 0;
 	return r == 0 && removed ? store_sync(w->store, err) : r;
 }
 
@@ -589,7 +589,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
 	result.n_paths = now.n_paths;
 	result.n_foreign = w->n_foreign;
-	w->n_leftovers = 0;
+	w->found.n_leftovers = 0;
 	w->made_directory = w->made_directory && w->spool && !has_changed;
 	*ret = result;
 	return 0;
@@ -684,14 +684,14 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 	writer_change_begin(w);
 	if (r == 0)
 		r = begin_snapshot(w, err);
-	for (size_t i = 0; i < w->n_objects && r == 0; i++) {
-		bytes += w->objects[i].bytes;
+	for (size_t i = 0; i < w->found.n && r == 0; i++) {
+		bytes += w->found.all[i].bytes;
 		if (w->progress)
-			w->progress("rebuilding", i + 1, w->n_objects, bytes, w->progress_context);
-		if (known.bytes && !writer_knows(&known, &w->objects[i].id))
+			w->progress("rebuilding", i + 1, w->found.n, bytes, w->progress_context);
+		if (known.bytes && !writer_knows(&known, &w->found.all[i].id))
 			w->n_foreign++;
 		else
-			r = replay_head(w, &w->objects[i], &likely, lost, context, &n_lost, err);
+			r = replay_head(w, &w->found.all[i], &likely, lost, context, &n_lost, err);
 	}
 	buffer_free(&known);
 	if (r == 0)

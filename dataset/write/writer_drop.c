@@ -203,8 +203,8 @@ int writer_finish_drops(struct writer *w, struct error *err)
 		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
 	if (r == 0 && ids.bytes)
 		r = writer_trim_retained(w, w->info.version, keep, err);
-	for (size_t i = 0; r == 0 && w->place->ops && i < w->n_objects - w->n_leftovers; i++)
-		r = buffer_append(&ids, &w->objects[i].id, sizeof(w->objects[i].id));
+	for (size_t i = 0; r == 0 && w->place->ops && i < w->found.n - w->found.n_leftovers; i++)
+		r = buffer_append(&ids, &w->found.all[i].id, sizeof(w->found.all[i].id));
 	if (r == 0 && ids.bytes)
 		r = writer_hold(w, err);
 	if (r == 0)

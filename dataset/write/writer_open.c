@@ -109,13 +109,13 @@ static void raise_ids(struct writer *w, const struct chunk_id *id)
 
 int writer_list(struct writer *w, struct error *err)
 {
-	free(w->objects);
-	w->objects = NULL;
-	w->n_objects = 0;
-	int r = store_list(w->store, NULL, &w->objects, &w->n_objects, err);
+	free(w->found.all);
+	w->found.all = NULL;
+	w->found.n = 0;
+	int r = store_list(w->store, NULL, &w->found.all, &w->found.n, err);
 
-	if (r == 0 && w->n_objects)
-		raise_ids(w, &w->objects[w->n_objects - 1].id);
+	if (r == 0 && w->found.n)
+		raise_ids(w, &w->found.all[w->found.n - 1].id);
 	if (r == 0 && w->info.has_newest)
 		raise_ids(w, &w->info.newest);
 	return r;
@@ -128,13 +128,13 @@ static void count_leftovers(struct writer *w)
 {
 	const struct chunk_id *floor = w->info.has_pending ? &w->info.pending : NULL;
 
-	while (floor && w->n_leftovers < w->n_objects) {
-		const struct chunk_id *id = &w->objects[w->n_objects - w->n_leftovers - 1].id;
+	while (floor && w->found.n_leftovers < w->found.n) {
+		const struct chunk_id *id = &w->found.all[w->found.n - w->found.n_leftovers - 1].id;
 
 		if (chunk_id_compare(id, floor) <= 0 ||
 		    (w->info.has_newest && chunk_id_compare(id, &w->info.newest) <= 0))
 			break;
-		w->n_leftovers++;
+		w->found.n_leftovers++;
 	}
 }
 
@@ -175,10 +175,10 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 	if (r < 0)
 		return r;
 	/* Refuse before anything is written, even the pending floor. */
-	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->n_objects)
+	if (purpose != WRITER_REBUILD && w->info.version == 0 && !w->info.has_pending && w->found.n)
 		return error_set(err, -ESTALE,
 				 "%s has %zu chunk%s but lost its metadata: run `dieselctl rebuild %s`",
-				 w->path, w->n_objects, units_plural(w->n_objects), w->path);
+				 w->path, w->found.n, units_plural(w->found.n), w->path);
 	if (!w->place->ops && purpose != WRITER_REBUILD && purpose != WRITER_COPY &&
 	    writer_snapshot_version(w) > w->info.version)
 		return error_set(
@@ -389,7 +389,7 @@ void writer_free(struct writer *w)
 	closep(&w->parent_fd);
 	buffer_free(&w->chunks);
 	buffer_free(&w->drops);
-	free(w->objects);
+	free(w->found.all);
 	if (w->meta_url)
 		explicit_bzero(w->meta_url, strlen(w->meta_url));
 	free(w->meta_url);

@@ -10,6 +10,22 @@
 #include "put_queue.h"
 #include "writer_lock.h"
 
+/* The contents of the store, in id order; the leftovers are the last ones. */
+struct writer_found {
+	struct store_object *all;
+	size_t n;
+	size_t n_leftovers;
+	size_t n_taken; /* leftovers up to here were adopted or passed over */
+};
+
+/* The current run of chunks of one kind, while chunks are replayed. */
+struct writer_run {
+	uint64_t paths; /* as it began */
+	uint64_t records;
+	uint32_t flags;
+	unsigned n; /* number of runs */
+};
+
 struct writer {
 	char *path; /* the dataset's name as given by the caller */
 	struct place *place;
@@ -33,11 +49,7 @@ struct writer {
 	struct chunk_id_source ids;
 	struct chunk_id floor; /* an id below all ids that this writer makes */
 
-	struct store_object
-	    *objects; /* contents of the store, in id order; the leftovers are the last ones */
-	size_t n_objects;
-	size_t n_leftovers;
-	size_t n_taken; /* leftovers up to here were adopted or passed over */
+	struct writer_found found;
 
 	struct put_queue *queue;
 	struct chunk_builder *current; /* builder being filled, or NULL */
@@ -61,10 +73,7 @@ struct writer {
 
 	char command[CHANGE_COMMAND];
 	struct change change; /* counted while chunks are replayed */
-	uint64_t run_paths,
-	    run_records; /* for the current run of chunks of one kind: paths when it began; its records */
-	uint32_t run_flags;
-	unsigned n_runs;
+	struct writer_run run;
 };
 
 /* Returns the version of the snapshot; 0: there is none that can be read. */

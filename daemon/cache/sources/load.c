@@ -190,7 +190,7 @@ static enum load_step load_bad(struct chunk_load *l)
 	k->retry_ns = damage ? 0 : clock_monotonic_ns() + RETRY_NS;
 	free(k->error);
 	k->error = strdup(l->error.text);
-	l->dataset->n_bad++;
+	l->dataset->loads.n_bad++;
 	c->counters.damaged++;
 	cache_drop_segment(c, l->segment);
 	log_limited(cache_lines_of(c, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
@@ -544,7 +544,7 @@ static void show_reading(struct chunk_load *l)
 {
 	struct cached_chunk *k = chunk_of(l);
 
-	l->dataset->n_bad -= k->state == CHUNK_BAD;
+	l->dataset->loads.n_bad -= k->state == CHUNK_BAD;
 	l->dataset->n_cached -= k->state == CHUNK_READY;
 	k->state = CHUNK_READING;
 	k->from = l->copy.source ? l->copy.source->from : CHUNK_FROM_STORAGE;

@@ -230,14 +230,14 @@ static void test_a_damaged_chunk_is_read_again_and_quarantined(void **state)
 	assert_int_equal(f.cache->segment_bytes, 0);
 	assert_int_equal(f.cache->counters.reads, 2);
 	assert_int_equal(f.cache->counters.damaged, 1);
-	assert_int_equal(f.d->n_bad, 1);
+	assert_int_equal(f.d->loads.n_bad, 1);
 	assert_int_equal(f.d->chunks[0].retry_ns, 0);
 	assert_non_null(strstr(f.d->chunks[0].error, "checksum"));
 	/* The other chunks are not affected. */
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
 	cached_forget_errors(f.d);
-	assert_int_equal(f.d->n_bad, 0);
+	assert_int_equal(f.d->loads.n_bad, 0);
 	assert_true(cached_is_missing(&f.d->chunks[0]));
 	flip(&f, 0, WITHIN);
 	assert_int_equal(load(&f, 0), 0);
@@ -358,7 +358,7 @@ static void test_each_wrong_file_is_told_by_its_fault(void **state)
 	fail_with(&f, 1, "truncated");
 	flip(&f, 2, 0); /* its magic */
 	fail_with(&f, 2, "chunk");
-	assert_int_equal(f.d->n_bad, 3);
+	assert_int_equal(f.d->loads.n_bad, 3);
 	free(first);
 	free(second);
 	free(third);
@@ -411,7 +411,7 @@ static void test_a_read_that_fails(void **state)
 	assert_int_equal(chmod(path, 0644), 0);
 	/* A request after that time loads the chunk. */
 	assert_int_equal(load(&f, 0), 0);
-	assert_int_equal(f.d->n_bad, 0);
+	assert_int_equal(f.d->loads.n_bad, 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	stop(&f);
 }

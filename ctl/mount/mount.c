@@ -48,9 +48,6 @@ struct files {
 	bool without_open; /* the kernel no longer sends open() and release() */
 };
 
-/* Its user data is a struct files. */
-extern const struct fuse_lowlevel_ops files_operations;
-
 #define FOR_EVER 1e9 /* cache timeout, in seconds: unlimited, because a snapshot never changes */
 #define READ_MAX (1u << 20)
 
@@ -301,7 +298,8 @@ static void on_statfs(fuse_req_t request, fuse_ino_t inode)
 	fuse_reply_statfs(request, &st);
 }
 
-const struct fuse_lowlevel_ops files_operations = {
+/* Its user data is a struct files. */
+static const struct fuse_lowlevel_ops files_operations = {
     .init = on_init,
     .lookup = on_lookup,
     .getattr = on_getattr,

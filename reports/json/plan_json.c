@@ -79,7 +79,11 @@ static json_t *job(const struct report_plan *plan, size_t i)
 	}
 	r |= json_object_set_new(root, "shares", shares);
 	r |= json_object_set_new(root, "waits_for", waits_for);
-	return json_whole(root, r);
+	if (r < 0) {
+		json_decref(root);
+		return NULL;
+	}
+	return root;
 }
 
 static json_t *totals(const struct report_plan *plan)
@@ -92,7 +96,11 @@ static json_t *totals(const struct report_plan *plan)
 					 json_pack("{s:o, s:o}", "total_of_equal",
 						   json_number(plan->plans[s].total), "waiting",
 						   json_count(plan->plans[s].n_waiting)));
-	return json_whole(root, r);
+	if (r < 0) {
+		json_decref(root);
+		return NULL;
+	}
+	return root;
 }
 
 int report_plan_json(FILE *stream, const struct report_plan *plan)
@@ -111,7 +119,11 @@ int report_plan_json(FILE *stream, const struct report_plan *plan)
 	r |= json_object_set_new(root, "no_bound",
 				 *plan->no_bound ? json_string(plan->no_bound) : json_null());
 	r |= json_object_set_new(root, "jobs", jobs);
-	return json_write(json_whole(root, r), stream, JSON_INDENT(1));
+	if (r < 0) {
+		json_decref(root);
+		return -ENOMEM;
+	}
+	return json_write(root, stream, JSON_INDENT(1));
 }
 
 int report_plan_times_json(FILE *stream, const struct report_plan_times *times)
@@ -140,5 +152,9 @@ int report_plan_times_json(FILE *stream, const struct report_plan_times *times)
 	r |= json_object_set_new(root, "last", json_count(simulation->last));
 	r |= json_object_set_new(root, "moves", json_boolean(simulation->moves));
 	r |= json_object_set_new(root, "plans", plans);
-	return json_write(json_whole(root, r), stream, JSON_INDENT(1));
+	if (r < 0) {
+		json_decref(root);
+		return -ENOMEM;
+	}
+	return json_write(root, stream, JSON_INDENT(1));
 }

@@ -279,8 +279,8 @@ static int node_vacate(struct placement *place, size_t node, uint32_t accelerato
 	return r;
 }
 
-static int make_room_in(struct placement *place, size_t job, size_t kind, enum plan_strategy strategy,
-			bool *ret_moved)
+static int kind_vacate(struct placement *place, size_t job, size_t kind, enum plan_strategy strategy,
+		       bool *ret_moved)
 {
 	const struct plan_nodes *nodes = &place->table->cluster->kinds[kind];
 	const struct plan_shape shape = plan_shape_of(nodes, &place->table->jobs[job]);
@@ -304,14 +304,14 @@ static int make_room_in(struct placement *place, size_t job, size_t kind, enum p
 	return r;
 }
 
-int place_make_room(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved)
+int place_vacate(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved)
 {
 	const struct plan_cluster *cluster = place->table->cluster;
 	int r = 0;
 
 	for (size_t kind = 0; r == 0 && kind < cluster->n_kinds; kind++)
 		if (plan_nodes_of(cluster, kind, &place->table->jobs[job]))
-			r = make_room_in(place, job, kind, strategy, ret_moved);
+			r = kind_vacate(place, job, kind, strategy, ret_moved);
 	return r;
 }
 

@@ -36,7 +36,7 @@ void place_take(struct placement *place, size_t job);
 
 /* Moves jobs of one node to other nodes, so that `job`, of more than one accelerator, finds the nodes that it
  * needs. *ret_moved becomes true if any was moved, even if that did not suffice. -ENOMEM. */
-int place_make_room(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved);
+int place_vacate(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved);
 
 /* Chooses the options of a node's jobs: those with the largest sum of `relative`. -ENOMEM. */
 int place_choose(struct placement *place, size_t node, double *ret_sum);

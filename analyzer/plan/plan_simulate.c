@@ -168,7 +168,7 @@ static int node_share(struct cluster_run *run, size_t node)
 }
 
 /* Moves running jobs for one that finds too few accelerators on any node, but enough in the cluster. */
-static int room_make(struct cluster_run *run, size_t job)
+static int nodes_vacate(struct cluster_run *run, size_t job)
 {
 	bool moved = false;
 	double sum;
@@ -177,7 +177,7 @@ static int room_make(struct cluster_run *run, size_t job)
 	if (!run->moves || run->table.jobs[job].accelerators > run->n_free ||
 	    run->table.jobs[job].accelerators < 2)
 		return 0;
-	r = place_make_room(&run->place, job, run->strategy, &moved);
+	r = place_vacate(&run->place, job, run->strategy, &moved);
 	for (size_t node = 0; r == 0 && moved && node < run->place.n_nodes; node++) {
 		if (run->strategy == PLAN_TUNE)
 			r = place_choose(&run->place, node, &sum);
@@ -198,7 +198,7 @@ static int jobs_start(struct cluster_run *run)
 		size_t node = place_find(&run->place, job, run->strategy, NULL);
 
 		if (node == PLAN_WAITS) {
-			r = room_make(run, job);
+			r = nodes_vacate(run, job);
 			if (r == 0)
 				node = place_find(&run->place, job, run->strategy, NULL);
 		}

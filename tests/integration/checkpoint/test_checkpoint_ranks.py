@@ -52,7 +52,7 @@ def train(model, optimizer, checkpointer, n_steps):
 def content(model, optimizer):
     tensors = {name: whole(tensor) for name, tensor in model.state_dict().items()}
     for key, values in optimizer.state_dict()["state"].items():
-        tensors |= {f"{key} {name}": whole(value) for name, value in values.items()}
+        tensors |= {(key, name): whole(value) for name, value in values.items()}
     return tensors
 
 
@@ -108,6 +108,44 @@ class Ranks(Case):
         self.assertEqual(wanted.keys(), found.keys())
         for name, tensor in wanted.items():
             self.assertTrue(torch.equal(tensor, found[name]), name)
+
+    def test_optimizers_go_on_on_any_number_of_ranks_as_if_never_stopped(self):
+        def made():
+            torch.manual_seed(0)
+            models = torch.nn.ModuleDict({"a": torch.nn.Linear(5, 4), "b": torch.nn.Linear(5, 4)})
+            return models, {"a": torch.optim.SGD(models["a"].parameters(), 0.1, momentum=0.9), "b": torch.optim.AdamW(models["b"].parameters())}
+
+        def go_on(models, optimizers):
+            for name, optimizer in optimizers.items():
+                optimizer.zero_grad()
+                models[name](torch.ones(2, 5)).square().sum().backward()
+                optimizer.step()
+        extra = {"counts": {1: 3.5, "a": {(2, "b"): {}, None: torch.ones(1)}}, "none": {}, "list": [torch.ones(1), {}, [{3: {}}]]}
+
+        def part(rank):
+            models, optimizers = made()
+            with Checkpointer(self.folder, models=models, **optimizers) as checkpointer:
+                restored = checkpointer.restore()
+                if restored:
+                    self.assertEqual({name: restored.state[name] for name in extra}, extra)
+                go_on(models, optimizers)
+                checkpointer.save(**extra)
+            return models, optimizers
+        wanted = made()
+        for run in (self.ranks, self.ranks, lambda run: run(0), self.ranks):
+            run(part)
+            go_on(*wanted)
+        found = part(0)
+        go_on(*wanted)
+        self.assertEqual(self.lines, [])
+        self.assertEqual(len(self.names()), 3)
+        for one, other in zip((wanted[0], *wanted[1].values()), (found[0], *found[1].values())):
+            self.assertEqual(repr(one.state_dict()), repr(other.state_dict()))
+        state = {"counts": {"1": 0}, "a": {"state": {0: {"momentum_buffer": torch.zeros(4, 5)}}}}
+        newest = os.path.join(self.folder, self.names()[1])   # of ranks
+        dcp.load(state, checkpoint_id=newest)
+        self.assertEqual(state["counts"]["1"], 3.5)
+        self.assertNotEqual(state["a"]["state"][0]["momentum_buffer"].sum(), 0)
 
     def test_a_rank_that_cannot_write_its_part(self):
         def run(rank):

@@ -120,7 +120,7 @@ class Checkpointer:
     def _load(self, path, about, file):
         if about["kind"] == "dcp":
             from . import distributed
-            return distributed.load(path, None if self._function else self._state({}), self._objects)
+            return distributed.load(path, self._objects)
         if about["kind"] == "numpy":
             from .arrays import load
         else:

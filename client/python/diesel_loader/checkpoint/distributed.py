@@ -26,9 +26,11 @@ from . import image, persister
 from .persist import RECORD
 from .persister import Ended
 from .snapshot import Image, Saver
+from .structure import merged, rebuild, structure_of
 from .tensors import Pickled
 
 log = logging.getLogger("diesel_loader")
+_STRUCTURE = "diesel_structure"   # attribute of DCP's metadata
 _EXECUTORS = ("AsyncCheckpointExecutor", "ThreadPoolExecutor")   # names of torch's threads, and of those of older versions
 
 
@@ -227,9 +229,21 @@ class Writer(StorageWriter):
 class _RunWriter(Writer):
     """A Checkpointer's, with its process and its names."""
 
-    def __init__(self, saver: Saver, order: dict[str, Any]) -> None:
+    def __init__(self, saver: Saver, order: dict[str, Any], state: dict[str, Any]) -> None:
         super().__init__(os.path.join(order["folder"], order["name"]))
-        self._saver, self._asked = saver, order
+        self._saver, self._asked, self._state = saver, order, state
+        self._structure: dict[Any, Any] = {}
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return dataclasses.replace(super().prepare_local_plan(plan), storage_data=structure_of(self._state))
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        self._structure = merged([plan.storage_data for plan in plans])
+        return super().prepare_global_plan(plans)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        vars(metadata)[_STRUCTURE] = self._structure
+        super().finish(metadata, results)
 
     def _ordered(self, place, file):
         self._asked.update(rank=place.rank, attempt=place.attempt, file=file)
@@ -240,16 +254,16 @@ def save(state: dict[str, Any], saver: Saver, order: dict[str, Any]) -> None:
     """Takes a snapshot of all ranks' states. All of them call it."""
     from torch.distributed.checkpoint.api import CheckpointException   # a BaseException
     try:
-        dcp.save(state, storage_writer=_RunWriter(saver, order))
+        dcp.save(state, storage_writer=_RunWriter(saver, order, state))
     except CheckpointException as error:
         rank, (why, _) = min(error.failures.items())
         raise OSError(f"rank {rank}: {why}") from None
 
 
-def load(path: str, template: dict[str, Any] | None, objects: dict[str, Any]) -> dict[str, Any]:
+def load(path: str, objects: dict[str, Any]) -> dict[str, Any]:
     """Returns the state, whatever number of ranks it was saved by. Sharded tensors of the objects keep their sharding and
     are loaded in place; others are read whole."""
-    present, _ = flatten_state_dict(template if template is not None else _states(objects))
+    present, _ = flatten_state_dict(_states(objects))
     reader = FileSystemReader(path)
     metadata = reader.read_metadata()
     wanted: dict[str, Any] = {}
@@ -258,10 +272,12 @@ def load(path: str, template: dict[str, Any] | None, objects: dict[str, Any]) ->
             wanted[name] = None
         else:
             mine = present.get(name)
-            is_mine = isinstance(mine, torch.Tensor) and mine.size() == kind.size
+            is_mine = _is_sharded(mine) and mine.size() == kind.size
             wanted[name] = mine if is_mine else torch.empty(kind.size, dtype=kind.properties.dtype)
     dcp.load(wanted, storage_reader=reader)
-    return unflatten_state_dict(wanted, metadata.planner_data)
+    state = unflatten_state_dict({name: wanted[name] for name in metadata.planner_data if name in wanted}, metadata.planner_data)   # in the job's order
+    rebuild(state, vars(metadata)[_STRUCTURE])
+    return state
 
 
 def _folder(path):

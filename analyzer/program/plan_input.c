@@ -345,22 +345,26 @@ static int recording_load(const char *path, const struct what_if_grid *grid, str
 					 ret_analysis, err);
 }
 
-/* Other ranks wait for the slowest, and are not replayed: with more cores the job becomes no faster than they
- * would be without that wait. Returns steps/s. */
+static double waits_ratio(const struct analysis_rank *rank)
+{
+	return rank->window_ns ? (double)rank->collective_ns / (double)rank->window_ns : 0;
+}
+
+/* Other ranks wait for the straggler, if there is one, and are not replayed: with more cores the job becomes
+ * no faster than they would be without that wait. Returns steps/s. */
 static double pace_limit(const struct analysis *analysis)
 {
-	double shown = 0, limit = INFINITY, recorded = 1 / analysis->predictions->recorded_step_s;
+	double recorded = 1 / analysis->predictions->recorded_step_s, limit = INFINITY;
+	const struct analysis_rank *straggler = NULL;
 
 	for (size_t i = 0; i < analysis->n_ranks; i++)
-		if (analysis->ranks[i].straggler && analysis->ranks[i].window_ns)
-			shown =
-			    (double)analysis->ranks[i].collective_ns / (double)analysis->ranks[i].window_ns;
-	for (size_t i = 0; i < analysis->n_ranks; i++) {
-		const struct analysis_rank *rank = &analysis->ranks[i];
-		double waits = rank->window_ns ? (double)rank->collective_ns / (double)rank->window_ns : 0;
+		if (analysis->ranks[i].straggler)
+			straggler = &analysis->ranks[i];
+	for (size_t i = 0; straggler && i < analysis->n_ranks; i++) {
+		double waits = waits_ratio(&analysis->ranks[i]) - waits_ratio(straggler);
 
-		if (!rank->straggler && rank->tid != analysis->job.trainer_tid && waits < 1)
-			limit = fmin(limit, recorded / (1 - fmax(0, waits - shown)));
+		if (&analysis->ranks[i] != straggler && waits < 1)
+			limit = fmin(limit, recorded / (1 - fmax(0, waits)));
 	}
 	return limit;
 }

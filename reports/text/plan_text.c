@@ -243,7 +243,8 @@ static void line_slurm(FILE *stream, const struct report_plan *plan, const doubl
 	const struct plan_part *parts = &chosen->parts[share->first_part];
 	double cores = whole[i];
 	bool alike = share->n_parts == 1 ||
-		     (parts[0].accelerators == parts[1].accelerators && cores == floor(parts[1].cores));
+		     (parts[0].accelerators == parts[1].accelerators && cores == floor(parts[1].cores) &&
+		      parts[0].memory_bytes == parts[1].memory_bytes);
 
 	if (cores < 1) {
 		fprintf(stream,
@@ -260,8 +261,8 @@ static void line_slurm(FILE *stream, const struct report_plan *plan, const doubl
 		fprintf(stream, " : ");
 		slurm_part(stream, plan, &parts[0], 1, cores);
 	}
-	if (parts[0].cores != cores)
-		fprintf(stream, "  # the plan has %g cores, and Slurm gives whole ones", parts[0].cores);
+	if (parts[0].cores != cores || (share->n_parts > 1 && parts[1].cores != floor(parts[1].cores)))
+		fprintf(stream, "  # the plan has %g cores, and Slurm gives whole ones", share->cores);
 }
 
 static void kubernetes_part(FILE *stream, const struct report_plan *plan, const struct plan_part *part)

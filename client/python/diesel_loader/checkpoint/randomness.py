@@ -11,7 +11,8 @@ import torch
 def random_states() -> dict[str, Any]:
     """Returns those of this process."""
     import numpy as np
-    name, keys, *rest = np.random.get_state()
+    state: Any = np.random.get_state()
+    name, keys, *rest = state
     states: dict[str, Any] = {"python": random.getstate(), "numpy": [name, torch.from_numpy(keys.astype("int64")), *rest], "torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()

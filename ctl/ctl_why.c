@@ -161,8 +161,6 @@ static void print_checkpoints(const json_t *c)
 	if (isfinite(age_s))
 		printf("; the newest on disk is %s old",
 		       units_format_duration(text, sizeof(text), (uint64_t)(age_s * 1e9)));
-	else
-		printf("; none is on disk yet");
 }
 
 /* Prints the nodes that need the same chunks because their ranks take samples of the same lanes. */

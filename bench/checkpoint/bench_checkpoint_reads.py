@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how long a job waits for batches that come from a disk (the cache is too small), while diesel_loader.checkpoint writes to the same
-disk: without checkpoints, with them as they are, and with a process that writes without rests. The device is simulated."""
+"""Measures how long a job waits for batches that come from a disk, while diesel_loader.checkpoint writes to the same disk. Its sides are: no
+checkpoints, checkpoints as they are, and a process that writes without rests. The device is simulated."""
 import argparse
 import json
 import pathlib

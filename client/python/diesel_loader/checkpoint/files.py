@@ -30,7 +30,7 @@ class Files:
         self._number = 0
 
     def save(self, state: object, path: str | os.PathLike[str]) -> None:
-        """Raises OSError if the folder cannot be made, or the process that writes cannot be started."""
+        """Raises OSError if the folder cannot be made, and what pickle raises."""
         self.wait()
         now, path = time.monotonic(), os.path.abspath(path)
         folder, name = os.path.split(path)
@@ -38,11 +38,11 @@ class Files:
         self._number += 1
         order = {"folder": folder, "name": name, "number": self._number, "rank": 0, "later": False, "alone": True, "remove": [],
                  "spread_s": SPREAD * (now - self._began_s) if self._began_s else 0.0}
-        self._began_s, self._path = now, path
         pickled = Pickled(state)
+        self._began_s, self._path = now, path
         try:
             self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill))
-        except (Ended, MemoryError) as error:
+        except (Ended, MemoryError, OSError) as error:
             self._end(f"the process that writes {error}" if isinstance(error, Ended) else str(error))
 
     def after_save(self, action: Callable[[], None]) -> None:
@@ -75,8 +75,10 @@ class Files:
         try:
             for reply in self._saver.replies(timeout_s):
                 self._end(reply["error"])
-        except (Ended, OSError) as error:
+        except Ended as error:
             self._end(f"the process that writes {error}")
+        except OSError as error:
+            self._end(str(error))
 
     def _end(self, error):
         path, self._path = self._path, None

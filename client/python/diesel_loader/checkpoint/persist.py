@@ -32,8 +32,8 @@ BEAT = struct.Struct("<Q")   # at the end of the memory: changes as this process
 ALIGNED = 4096
 NICE = 10
 LATER_S = 600       # the longest wait for other ranks' files without progress
-DEAD_S = 60         # before a half-written file without a lock counts as left by a killed process
 LATER_DEAD_S = 20   # the same after the trainer has died: a rank that has not begun by then never will
+DEAD_S = 60         # age from which a half-written file without a lock counts as left by a killed process
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _FILE_PART = ".diesel-part"
 _LOWEST = 2 << 13 | 7   # of the best-effort class: idle could wait forever
@@ -216,7 +216,7 @@ class Process:
         """Writes a file without a folder of its own."""
         with _named(order["folder"]), _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
             _remove_dead_files(fd)
-            part = f".{order['name']}.{os.urandom(16).hex()}{_FILE_PART}"
+            part = f".{os.urandom(16).hex()}{_FILE_PART}"
             try:
                 self._write_file({**order, "file": part}, fd)
                 os.rename(part, order["name"], src_dir_fd=fd, dst_dir_fd=fd)

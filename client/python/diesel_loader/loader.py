@@ -359,8 +359,16 @@ class Loader:
         the same epoch, the iteration continues there."""
         self._go_to(integer("epoch", epoch, 0))
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way, or else of the next one, so that a resumed loop is
+        `for epoch in range(loader.epoch, 90)`."""
+        return self._position[0] if self._position else self._next_place()[0]
+
     def _go_to(self, epoch):
         self._is_told = True
+        if self._resumed and not self._next_samples and epoch == self._next_epoch - 1:
+            order.say_repeated(epoch)
         if not (self._resumed and epoch == self._next_epoch):
             self._begin_with(epoch)
 

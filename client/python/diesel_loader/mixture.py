@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from . import seeding
+from . import order, seeding
 from .options import integer
 
 TYPE_CHECKING = False
@@ -128,6 +128,11 @@ class Mixture:
             return pick(self.seed, step, [0 if i in ended else weight for i, weight in enumerate(self._weights)])
         return pick(self.seed, step, self._weights)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the iteration under way, or else of the next one."""
+        return self._epoch if self._told is None else self._told
+
     def set_epoch(self, epoch: int) -> None:
         """Makes this the next epoch, also of an iterator from which nothing was requested yet. Its batches do not
         depend on earlier ones: its draws have their own steps, and each loader begins its epoch of that number. After
@@ -141,6 +146,8 @@ class Mixture:
         epoch, self._told = self._told, None
         if epoch is None or self._resumed and epoch == self._epoch:
             return
+        if self._resumed and not self._given and epoch == self._epoch - 1:
+            order.say_repeated(epoch)
         for loader in self.loaders:
             loader._resumed = False  # the loader is in the middle of an epoch, from another epoch of the mixture
             loader.set_epoch(epoch)

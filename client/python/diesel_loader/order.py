@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes the order of an epoch's samples, as sample numbers, without opening a session."""
 import ctypes
+import logging
 import os
 
 from . import errors, native
 from .native import byref, lib
+
+log = logging.getLogger("diesel_loader")
+
+
+def say_repeated(epoch):
+    log.warning("set_epoch(%d) repeats epoch %d: the restored state is from its end, and goes on with epoch %d. To go on there: "
+                "for epoch in range(loader.epoch, n_epochs)", epoch, epoch, epoch + 1)
 
 
 def flags(shuffle, drop_last):

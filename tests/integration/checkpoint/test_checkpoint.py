@@ -402,6 +402,14 @@ class Loader(Case):
                         checkpointer.wait()
                         if step + 1 == part:
                             break
+                    self.assertEqual(loader.epoch, 0 if part == 5 else 1)
+                    checkpointer.save()
+            loader.set_epoch(0)   # an epoch again, without a resumed state
+            with Checkpointer(self.folder, loader=loader) as checkpointer:
+                checkpointer.restore()
+            self.assertEqual((loader.epoch, self.lines), (1, []))
+            loader.set_epoch(0)   # as in a loop that saved its own number at the end of the epoch
+            self.said(r"set_epoch\(0\) repeats epoch 0: .* for epoch in range\(loader.epoch")
         self.assertEqual(sorted(seen), list(range(60)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.distributed.checkpoint (DCP) forgets of a state as it flattens it: the types of keys, and empty dicts. An optimizer's
+"""The parts of a state that torch.distributed.checkpoint (DCP) forgets as it flattens it: types of keys, and empty dicts. An optimizer's
 state has numbers as keys, and would begin again from nothing with texts."""
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ static void print_checkpoints(const json_t *c)
 {
 	uint64_t begun = ctl_number(c, "begun"), failed = ctl_number(c, "failed"),
 		 interval = ctl_number(c, "interval_steps");
-	double overhead = ctl_real(c, "overhead"), age_s = ctl_real(c, "newest_age_s");
+	double overhead = json_number_of(c, "overhead"), age_s = json_number_of(c, "newest_age_s");
 	char text[24];
 
 	if (!json_is_object(c))
@@ -155,9 +155,9 @@ static void print_checkpoints(const json_t *c)
 		printf(", one each %llu step%s", (unsigned long long)interval, units_plural(interval));
 	if (isfinite(overhead))
 		printf(", %.1f%% of the time", 100 * overhead);
-	print_time("snapshot", ctl_real(c, "snapshot_s"));
-	print_time("slower steps", ctl_real(c, "slowdown_s"));
-	print_time("on disk after", ctl_real(c, "written_s"));
+	print_time("snapshot", json_number_of(c, "snapshot_s"));
+	print_time("slower steps", json_number_of(c, "slowdown_s"));
+	print_time("on disk after", json_number_of(c, "written_s"));
 	if (isfinite(age_s))
 		printf("; the newest on disk is %s old",
 		       units_format_duration(text, sizeof(text), (uint64_t)(age_s * 1e9)));

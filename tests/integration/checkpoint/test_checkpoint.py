@@ -2,10 +2,15 @@
 """Tests checkpoints of one process: what is written, which one is restored, and the loader's state in them."""
 import collections
 import contextlib
+import json
+import math
+import mmap
 import os
 import pathlib
+import resource
 import signal
 import stat
+import threading
 import unittest
 import zipfile
 from unittest import mock
@@ -14,10 +19,11 @@ from checkpoint_support import IS_OLD, Case, read, saver_of, support
 from common.users import MALLORY, become
 from serving import Daemon, pack
 
+import numpy
 import torch
 
 import diesel_loader.torch
-from diesel_loader.checkpoint import Checkpointer, newest
+from diesel_loader.checkpoint import Checkpointer, control_group, newest
 
 STEPS = 30
 
@@ -158,8 +164,13 @@ class Written(Equal, Case):
             self.assertTrue(torch.equal(found[name], tensor), name)
 
     def test_a_state_that_cannot_be_read_safely_is_refused_at_once(self):
-        with self.assertRaisesRegex(TypeError, r"weights_only=True\) would refuse it.*pass tensors, numbers"):
-            self.saved({"what": pathlib.Path("/")})
+        for value, said in ((pathlib.Path("/"), r"a pathlib\.\w+, cannot be .*weights_only=True\) would refuse it.*pass tensors, numbers"),
+                            (threading.Lock(), "a _thread.lock, cannot be pickled .*pass tensors, numbers"), (numpy.float32(3), r"pass its \.item\(\)"),
+                            (numpy.ones(3), r"pass torch.as_tensor\(\) of it"), (lambda: 3, "a builtins.function, cannot be pickled")):
+            with self.assertRaisesRegex(TypeError, r"^the state\['more'\]\['list'\]\[1\], .*" + said):
+                self.saved({"a": torch.ones(3), "more": {"list": [3.5, value]}})
+        with self.assertRaisesRegex(TypeError, r"^the key \(pathlib.* of the state\['a'\]|^the key .*Path.* of the state\['a'\], "):
+            self.saved({"a": {pathlib.PurePosixPath("/"): 1}})
         with self.assertRaisesRegex(TypeError, "'step' twice"):
             self.saved({"step": 1})
 
@@ -167,16 +178,25 @@ class Written(Equal, Case):
         with Checkpointer(self.folder, state=lambda: {"best": torch.ones(2)}) as checkpointer:
             checkpointer.save(best_of=1.5)
             checkpointer.save(best_of=pathlib.PurePosixPath("/"))   # as a metric that became an array of NumPy
-            self.said(r"checkpoint of step 0 is not written: .*weights_only=True\) would refuse it.*Training goes on")
+            self.said(r"checkpoint of step 0 is not written: the state\['best_of'\].*weights_only=True\) would refuse it.*Training goes on")
+            for _ in range(2):
+                checkpointer.step(best_of=threading.Lock())
+            checkpointer.save(best_of=threading.Lock())
+            self.said(r"the state\['best_of'\], a _thread.lock, cannot be pickled .*Training goes on")
             self.assertEqual(checkpointer.restore().state["best_of"], 1.5)
         self.assertEqual(len(self.names()), 1)
 
     def test_arguments_that_cannot_work(self):
         model, _ = trained()
         for options, said in (({"every": "often"}, 'neither "auto" nor'), ({"every": 0}, "from 1 on"), ({"overhead": 3.5}, "such as 0.035"),
-                              ({"keep": -1}, "negative")):
+                              ({"keep": -1}, "no number of checkpoints"), ({"keep": 1.5}, "0 for all"), ({"keep": None}, "0 for all"),
+                              ({"overhead": "3.5%"}, "such as 0.035"), ({"every": True}, 'neither "auto"'), ({"every": None}, 'neither "auto"')):
             with self.assertRaisesRegex(ValueError, said):
                 Checkpointer(self.folder, model=model, **options)
+        with self.assertRaisesRegex(ValueError, "folder='' is no path"):
+            Checkpointer("", model=model)
+        with self.assertRaisesRegex(TypeError, "state=dict is no function"):
+            Checkpointer(self.folder, state={"a": 1})
         with self.assertRaisesRegex(TypeError, r"epoch=int has no state_dict\(\)"):
             Checkpointer(self.folder, epoch=3)
         with self.assertRaisesRegex(TypeError, "pass either what to save"):
@@ -188,6 +208,7 @@ class Written(Equal, Case):
         self.addCleanup(os.umask, before)
         path = self.saved({"a": torch.ones(3)})
         modes = {name: stat.S_IMODE(os.stat(os.path.join(path, name)).st_mode) for name in (".", "state.pt", "manifest.json", "../.lock")}
+        self.assertEqual(json.loads(pathlib.Path(path, "manifest.json").read_text())["step"], 0)
         self.assertEqual(modes, {".": 0o750, "state.pt": 0o640, "manifest.json": 0o640, "../.lock": 0o600})
 
     def test_a_state_that_grows_gets_more_memory(self):
@@ -216,6 +237,39 @@ class Written(Equal, Case):
             checkpointer.wait()
             self.assertEqual(saver_of(os.getpid()), saver)
         self.assertEqual((self.lines, self.names()), ([], ["000001-step-3"]))
+
+    def test_memory_that_a_limit_of_the_job_refuses_is_one_line_and_not_its_end(self):
+        before, state = resource.getrlimit(resource.RLIMIT_AS), {"a": torch.ones(3)}
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_AS, before)
+        with Checkpointer(self.folder, state=lambda: state) as checkpointer:
+            checkpointer.step()
+            state["a"] = torch.ones(1 << 26)
+            used = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+            resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), before[1]))
+            checkpointer.step()
+            resource.setrlimit(resource.RLIMIT_AS, before)
+            self.said(r"no memory for checkpoints: a snapshot needs \d+ MiB .*ulimit -v\)\. Training goes on")
+            checkpointer.save()
+        self.assertEqual((len(self.names()), self.lines), (1, []))
+
+    def test_the_tightest_control_group_on_the_way_to_the_root_counts(self):
+        def group(path, limit, usage, files):
+            place = pathlib.Path(self.scratch, path)
+            place.mkdir(parents=True)
+            one = "memory/" in path
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if one else ("memory.max", "memory.current")
+            for name, value in zip(names, (limit, usage)):
+                (place / name).write_text(f"{value}\n")
+            (place / "memory.stat").write_text(f"anon 1\n{'total_' if one else ''}inactive_file {files}\n")
+        group("v2/job", 1000, 600, 100)
+        group("v2/job/rank", "max", 500, 50)
+        group("v1/memory/job", 800, 700, 0)
+        group("v1/memory/job/rank", 1 << 62, 500, 50)
+        own = pathlib.Path(self.scratch, "own")
+        for text, root, free in (("0::/job/rank\n", "v2", 500), ("0::/\n", "v2", math.inf), ("4:memory:/job/rank\n0::/job\n", "v1", 100),
+                                 ("4:cpu,memory:/elsewhere/job\n", "v1", math.inf)):
+            own.write_text(text)
+            self.assertEqual(control_group.free_bytes(os.path.join(self.scratch, root), str(own)), free, text)
 
     def test_snapshot_memory_is_open_to_nobody_else(self):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
@@ -369,7 +423,7 @@ class Restored(Equal, Case):
     def test_a_lock_that_others_can_open_is_not_trusted(self):
         os.makedirs(self.folder)
         pathlib.Path(self.folder, ".lock").touch(0o644)
-        with self.assertRaisesRegex(OSError, r"\.lock can be opened by another user .*: remove it"):
+        with self.assertRaisesRegex(OSError, r"\.lock can be opened by another user .*: remove it if no job"):
             Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)})
 
     @unittest.skipIf(os.getuid() != 0, "needs root to give a checkpoint away")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import numbers
 import os
 import sys
 import time
@@ -56,12 +57,16 @@ class Checkpointer:
 
     def __init__(self, folder: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.035, keep: int = 3,
                  state: Callable[[], dict[str, Any]] | None = None, **objects: Any) -> None:
-        if every != "auto" and (not isinstance(every, int) or every < 1):
+        if every != "auto" and not _is_number(every, 1):
             raise ValueError(f'every={every!r} is neither "auto" nor a number of steps from 1 on')
-        if not 0 < overhead < 1:
+        if not isinstance(overhead, numbers.Real) or not 0 < overhead < 1:
             raise ValueError(f"overhead={overhead!r} is no part of the run's time between 0 and 1, such as 0.035")
-        if keep < 0:
-            raise ValueError(f"keep={keep!r} is negative: pass a number of checkpoints, or 0 for all")
+        if not _is_number(keep, 0):
+            raise ValueError(f"keep={keep!r} is no number of checkpoints: pass one from 1 on, or 0 for all")
+        if not isinstance(folder, (str, os.PathLike)) or not os.fspath(folder):
+            raise ValueError(f'folder={folder!r} is no path such as "checkpoints"')
+        if state is not None and not callable(state):
+            raise TypeError(f"state={type(state).__name__} is no function that returns what to save, such as state=lambda: {{...}}")
         if (state is None) == (not objects):
             raise TypeError("pass either what to save, such as model=model, optimizer=optimizer, or state=, a function that returns it")
         objects = {name: stateful(obj) for name, obj in objects.items()}
@@ -261,6 +266,8 @@ class Checkpointer:
             self._saver.prepare(pickled.bound())
         except MemoryError as error:
             self._fail(str(error), None)
+        except _Unreadable:
+            pass   # the save will say so, if the value is still there
 
     def _pickled(self, state):
         """Raises TypeError at the first checkpoint, and _Unreadable at a later one that torch.load() would refuse."""
@@ -365,6 +372,10 @@ class Checkpointer:
         else:
             log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time",
                         order["about"][STEP], why)
+
+
+def _is_number(value, least):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
 
 
 def _how(error):

@@ -87,8 +87,18 @@ def remove_in(folder_fd: int, name: str) -> None:
 
 
 def manifest(about: dict[str, Any]) -> bytes:
-    line = json.dumps(about, separators=(",", ":")).encode()
-    return line + f"\n{zlib.crc32(line):08x}\n".encode()
+    """Returns JSON, whose last member is a checksum of all before it."""
+    text = json.dumps(about, separators=(",", ":")).encode()[:-1]
+    return text + f',"crc32":"{zlib.crc32(text):08x}"}}\n'.encode()
+
+
+def unsealed(text: bytes) -> dict[str, Any] | None:
+    """Returns what manifest() was given, or None for anything else."""
+    match = re.fullmatch(rb'(.*),"crc32":"([0-9a-f]{8})"}\n', text)
+    if not match or int(match[2], 16) != zlib.crc32(match[1]):
+        return None
+    about: dict[str, Any] = json.loads(match[1] + b"}")
+    return about
 
 
 class Damaged(Exception):
@@ -108,10 +118,9 @@ def _read_manifest(fd):
 
 def parsed(text: bytes) -> dict[str, Any]:
     """Returns what a manifest says. Raises Damaged."""
-    line, _, rest = text.partition(b"\n")
-    if rest != f"{zlib.crc32(line):08x}\n".encode():
+    about = unsealed(text)
+    if about is None:
         raise Damaged(f"{MANIFEST} does not match its checksum")
-    about: dict[str, Any] = json.loads(line)
     if about["format"] != FORMAT:
         raise Damaged(f"{MANIFEST} has format {about['format']}, and this diesel_loader reads {FORMAT}")
     return about

@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 
+from . import control_group
 from .persist import BEAT
 
 PIECE = 8 << 20
@@ -32,9 +33,10 @@ class Memory:
             os.ftruncate(self.fd, n_bytes)
             fcntl.fcntl(self.fd, _ADD_SEALS, _SEALS)
             self._map = mmap.mmap(self.fd, n_bytes)
-        except BaseException:
+        except OSError as error:
             os.close(self.fd)
-            raise
+            raise MemoryError(f"a snapshot needs {n_bytes >> 20} MiB of shared memory, and the kernel refuses them ({error.strerror}): save "
+                              f"less state, or raise the job's limit of address space (ulimit -v)") from None
         try:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         except (AttributeError, OSError):
@@ -59,11 +61,12 @@ class Memory:
 
 
 def _check_free(size):
+    free = control_group.free_bytes()
     with open("/proc/meminfo", encoding="ascii") as file:
-        free = next((int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")), size)
+        free = min([free, *(int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:"))])
     if size > free:
-        raise MemoryError(f"a snapshot needs {size >> 20} MiB of shared memory, and {free >> 20} MiB are free: save less state, or give the "
-                          f"job more memory")
+        raise MemoryError(f"a snapshot needs {size >> 20} MiB of shared memory, and {int(free) >> 20} MiB are free for this job: save less state, or "
+                          f"give the job more memory")
 
 
 def copy(memory: Memory, parts: list[tuple[int, int, int]]) -> None:

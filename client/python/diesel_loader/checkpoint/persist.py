@@ -525,10 +525,9 @@ def _read_mark(part_fd, rank):
     """Returns what the process of that rank says of its file, or None while it is not complete."""
     try:
         with open(_mark(rank), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, dir_fd=part_fd)) as file:
-            line, _, rest = file.read().partition(b"\n")
+            return folder.unsealed(file.read())
     except FileNotFoundError:
         return None
-    return json.loads(line) if rest == f"{zlib.crc32(line):08x}\n".encode() else None
 
 
 def _bytes_in(part_fd):
@@ -556,7 +555,8 @@ def _wrong_lock(fd, path):
     status = os.fstat(fd)
     if status.st_mode & 0o077 == 0 and status.st_uid in (os.geteuid(), os.stat(path).st_uid):
         return None
-    return f"{path}/{folder.LOCK} can be opened by another user (uid {status.st_uid}, mode {status.st_mode & 0o777:o}): remove it"
+    return f"{path}/{folder.LOCK} can be opened by another user (uid {status.st_uid}, mode {status.st_mode & 0o777:o}): remove it if no job of " \
+           "that user runs here"
 
 
 def _holder(fd):

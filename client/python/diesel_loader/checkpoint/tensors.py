@@ -61,13 +61,20 @@ class Pickled:
 
     FILE, KIND = folder.STATE, "torch"
 
-    def __init__(self, state: object) -> None:
+    def __init__(self, state: object, explain: bool = True) -> None:
+        """Raises TypeError if the state cannot be pickled. explain=False: whatever its objects raise."""
+        self._state = state
         self.storages: list = []
         self._typed: list = []
         self._keys: dict[tuple[int, Any], int] = {}
         file = io.BytesIO()
         pickler = _Pickler(file, self._persistent_id)
-        pickler.dump(state)
+        try:
+            pickler.dump(state)
+        except Exception as error:   # of any kind, from an object of the state
+            if not explain or isinstance(error, MemoryError):
+                raise
+            raise _refusal(state, error, "cannot be pickled") from None
         self.data, self.kinds = file.getvalue(), pickler.kinds
 
     def _persistent_id(self, obj):
@@ -91,16 +98,18 @@ class Pickled:
             self._typed.append(obj if typed or _IS_OLD else torch.storage.TypedStorage(wrap_storage=obj, dtype=torch.uint8, _internal=True))
         return ("storage", kind, str(key), torch.serialization.location_tag(storage), n)
 
-    def check(self) -> None:
-        """Raises TypeError if torch.load(weights_only=True) would refuse the state. Copies no tensor."""
+    def read(self) -> None:
+        """Raises what torch.load(weights_only=True) would."""
         reader: Any = _Restricted(io.BytesIO(self.data)) if _IS_OLD else safe.Unpickler(io.BytesIO(self.data), encoding="utf-8")
         reader.persistent_load = lambda saved: self._typed[int(saved[2])]
+        reader.load()
+
+    def check(self) -> None:
+        """Raises TypeError if torch.load(weights_only=True) would refuse the state. Copies no tensor."""
         try:
-            reader.load()
+            self.read()
         except Exception as error:  # its own kind of error differs between versions
-            raise TypeError(f"the state cannot be a checkpoint, because torch.load(weights_only=True) would refuse it "
-                            f"({_first_line(error)}): pass tensors, numbers, texts, lists and dicts of them. "
-                            f"torch.from_numpy() makes a tensor of an array") from None
+            raise _refusal(self._state, error, "cannot be in a checkpoint, because torch.load(weights_only=True) would refuse it") from None
 
     def bound(self) -> int:
         """Returns the largest size of the file and of what goes with it to the process that writes it."""
@@ -124,6 +133,43 @@ class Pickled:
         for name, data in self._small():
             archive.add_bytes(name, data)
         return archive, offsets
+
+
+def _refusal(state, error, why):
+    """Returns a TypeError that names the innermost part of the state that is refused by itself."""
+    part, place, met = state, "the state", set()
+    while id(part) not in met:
+        met.add(id(part))
+        for inner, its_place in _parts(part, place):
+            if _is_refused(inner):
+                part, place = inner, its_place
+                break
+    kind = type(part)
+    return TypeError(f"{place}, a {kind.__module__}.{kind.__qualname__}, {why} ({_first_line(error)}): {_instead(part)}")
+
+
+def _parts(value, place):
+    if isinstance(value, dict):
+        yield from ((key, f"the key {key!r} of {place}") for key in value)
+        yield from ((inner, f"{place}[{key!r}]") for key, inner in value.items())
+    elif isinstance(value, (list, tuple)):
+        yield from ((inner, f"{place}[{i}]") for i, inner in enumerate(value))
+
+
+def _is_refused(value):
+    try:
+        Pickled(value, explain=False).read()
+    except Exception:   # noqa: BLE001
+        return True
+    return False
+
+
+def _instead(value):
+    if type(value).__module__ != "numpy":
+        return "pass tensors, numbers, texts, lists and dicts of them"
+    if not hasattr(value, "shape") or value.shape == ():
+        return "pass its .item()"
+    return "pass torch.as_tensor() of it" if value.dtype.kind in "biufc" else "pass its .tolist()"
 
 
 def _first_line(error):

@@ -41,8 +41,8 @@ HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
         while time.thread_time() < end:
             sum(range(100))""").replace("num_workers=2", "num_workers=1").replace("import torch\n", "import torch\ntorch.set_num_threads(1)\n")
 
-# Two ranks of one job, each with a worker, that meet after each step.
-RANKS = HUNGRY.replace("import torch\n", "import torch\nimport torch.distributed as dist\n").replace("model = torch", '''if os.fork():
+# Two ranks of one job, which meet after each step.
+RANKS = URGENT.replace("import torch\n", "import torch\nimport torch.distributed as dist\n").replace("model = torch", '''if os.fork():
     os.environ["RANK"] = "1"
 else:
     os.environ["RANK"] = "0"

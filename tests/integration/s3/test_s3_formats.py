@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -148,6 +149,19 @@ def wrong_objects_are_refused_in_one_line(port, proxy):
     refuses(proxy.port, "s3://bucket/text.bin", "text.idx")
 
 
+def the_process_that_reads_ranges_reads_objects_only():
+    assert "do not run it by hand" in subprocess.run([DIESELCTL, "ranges"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
+    ours, theirs = socket.socketpair()
+    with ours, theirs, subprocess.Popen([DIESELCTL, "ranges"], stdin=theirs) as process:
+        theirs.close()
+        ours.sendall(struct.pack("=QII", 0, 4, 11) + b"/etc/passwd")
+        result, n, _, _ = struct.unpack("=iIQQ", ours.recv(24, socket.MSG_WAITALL))
+        text = ours.recv(n, socket.MSG_WAITALL)
+        assert result < 0 and text.startswith(b"/etc/passwd is not in a bucket"), text
+        ours.sendall(struct.pack("=QII", 0, 1 << 30, 11) + b"/etc/passwd")  # too much
+        assert process.wait(60) == 1
+
+
 if __name__ == "__main__":
     needs("lmdb", "numpy")
     daemon = None
@@ -158,6 +172,7 @@ if __name__ == "__main__":
         samples_are_those_of_files(port, proxy, daemon)
         a_changed_object_is_refused(port, daemon)
         wrong_objects_are_refused_in_one_line(port, proxy)
+        the_process_that_reads_ranges_reads_objects_only()
     finally:
         stop_all()
         if daemon:

@@ -2,11 +2,13 @@
 """Tests checkpoints of one process: what is written, which one is restored, and the loader's state in them."""
 import collections
 import contextlib
+import copy
 import json
 import math
 import mmap
 import os
 import pathlib
+import re
 import resource
 import signal
 import stat
@@ -37,6 +39,18 @@ def trained(n_steps=1):
         model(torch.randn(8, 300)).sum().backward()
         optimizer.step()
     return model, optimizer
+
+
+class Tally:
+    def __init__(self, refuses=False):
+        self._refuses = refuses
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, _):
+        if self._refuses:
+            raise ZeroDivisionError("no")
 
 
 def refused(door):
@@ -358,6 +372,38 @@ class Restored(Equal, Case):
         self.assertEqual((restored.step, restored.state["epoch"]), (STEPS, 5))
         self.assert_equal(other.state_dict(), model.state_dict())
         self.assert_equal(its_optimizer.state_dict(), optimizer.state_dict())
+
+    def test_a_checkpoint_that_does_not_fit_leaves_models_as_they_were(self):
+        model, optimizer = trained(3)
+        with Checkpointer(self.folder, model=model, optimizer=optimizer, more=Tally()) as checkpointer:
+            checkpointer.save()
+        path = re.escape(newest(self.folder))
+        wider = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 8))
+        for objects, kind, said in (({"model": wider, "optimizer": trained(1)[1]}, RuntimeError, "model=Sequential.*size mismatch"),
+                                    ({"model": trained(1)[0], "optimizer": torch.optim.Adam(list(wider.parameters())[:2])}, ValueError, "optimizer=Adam"),
+                                    ({"model": trained(1)[0], "more": Tally(refuses=True)}, ZeroDivisionError, "more=Tally: no"),
+                                    ({"model": trained(1)[0], "other": wider}, KeyError, "no state of 'other'")):
+            before = {name: copy.deepcopy(obj.state_dict()) for name, obj in objects.items()}
+            with Checkpointer(self.folder, **objects) as checkpointer:
+                with self.assertRaisesRegex(kind, f"(?s){path} .*{said}"):
+                    checkpointer.restore()
+            for name, obj in objects.items():
+                self.assert_equal(obj.state_dict(), before[name])
+
+    def test_checkpoints_that_hold_more_than_the_run_saves_stay(self):
+        model, optimizer = trained()
+        for objects, wanted in (({"model": model, "optimizer": optimizer}, "34"), ({"model": model}, "3478"), ({"model": model}, "34bc")):
+            with Checkpointer(self.folder, every=1, keep=2, **objects) as checkpointer:
+                checkpointer.restore()
+                for epoch in range(4):
+                    checkpointer.step(epoch=epoch)
+                    checkpointer.wait()
+            self.assertEqual(self.names(), [f"{int(digit, 16):06d}-step-{int(digit, 16)}" for digit in wanted])
+            if "optimizer" not in objects:
+                self.said(r"/000003-step-3 stays, .* state of optimizer, because this run does not save it: pass it")
+        with Checkpointer(self.folder, keep=1, model=model, optimizer=trained()[1]) as checkpointer:
+            with self.assertRaisesRegex(KeyError, "no state of 'optimizer'"):
+                checkpointer.restore()
 
     def test_damaged_ones_are_named_and_passed_over(self):
         with Checkpointer(self.folder, keep=0, state=lambda: {"a": torch.arange(100000), "b": torch.ones(3)}) as checkpointer:

@@ -93,6 +93,10 @@ class Runs(unittest.TestCase):
         run.write_s = 0.2
         self.assertLessEqual(max(run.steps(6000).gaps()), before + 1)
 
+    def test_the_overhead_is_a_part_of_all_the_time(self):
+        run = Run(0.0, 1.0, 0.0).steps(50)   # snapshots that take nearly all of it
+        self.assertTrue(0.9 < run.measured.figures()["overhead"] <= 1)
+
     def test_one_dear_checkpoint_does_not_lengthen_the_interval_for_ever(self):
         run = Run(0.1, 0.01, 0.2).steps(500)
         before = max(run.gaps())

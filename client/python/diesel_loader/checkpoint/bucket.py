@@ -211,7 +211,7 @@ class Bucket:
     def _verified(self, name, present, files):
         if folder.MANIFEST not in present:
             raise folder.Damaged(f"it has no {folder.MANIFEST}")
-        about = folder.parsed(self.read_bytes(f"{name}/{folder.MANIFEST}", folder.MAX_MANIFEST) or b"")
+        about = self._manifest(name)
         for file, sums in about["files"].items():
             try:
                 files[file] = self.read(f"{name}/{file}", sums[-1][0])
@@ -223,6 +223,16 @@ class Bucket:
             if wrong:
                 raise folder.Damaged(f"{file}: {wrong}")
         return about
+
+    def _manifest(self, name):
+        return folder.parsed(self.read_bytes(f"{name}/{folder.MANIFEST}", folder.MAX_MANIFEST) or b"")
+
+    def states_of(self, name: str) -> set[str]:
+        """As folder.states_of(). Raises OSError if the bucket does not answer."""
+        try:
+            return set(self._manifest(name).get("states", ()))
+        except folder.Damaged:
+            return set()
 
     def clean(self) -> int:
         """Removes what killed jobs left half-written, and names it in the log. Returns the newest number in use."""

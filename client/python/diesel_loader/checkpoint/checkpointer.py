@@ -17,10 +17,12 @@ from . import persister, place, ranks
 from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
+from .restoring import give
 from .snapshot import Saver
 
 SPREAD = 0.5       # of the interval, over which a checkpoint is written
 MOST_REMOVED = 100  # checkpoints at a time, because their names go in one message
+MOST_NAMED = 8 << 10    # bytes of names of objects, for the same reason
 PREPARED_STEP = 2  # the optimizer has its state then
 STEP = "step"
 
@@ -83,6 +85,8 @@ class Checkpointer:
         self._n = self._last_save = 0       # steps of the run
         self._next = None                   # with several ranks: the step at which they agree again
         self._kept: list[str] = []          # this run's checkpoints, and those it was restored from, the oldest first
+        self._unknown: dict[str, set[str]] = {}   # the latter, with the names of the states in them
+        self._has_said_more = False
         self._newest: str | None = None
         self._writing: dict[str, Any] | None = None
         self._n_failed, self._refused = 0, False
@@ -109,15 +113,12 @@ class Checkpointer:
         are named in the log and passed over. With several ranks all of them call it. Call it before the first step."""
         for path, about, file in self._place.whole():
             state = self._load(path, about, file)
-            for name, obj in self._objects.items():
-                if name not in state:
-                    raise KeyError(f"{path} has no state of {name!r}: it has {', '.join(sorted(map(repr, state)))}. Pass the objects that it "
-                                   f"was made of")
-                obj.load_state_dict(state[name])
+            give(path, self._objects, state)
             self._n = self._last_save = int(state.get(STEP, about["step"]))
             names = self._place.names()
             n_older = names.index(os.path.basename(path)) + 1
             self._kept = names[n_older:] + names[:n_older]   # damaged ones make way before whole ones
+            self._unknown = self._place.states(names)
             self._newest = path
             return Restored(path, self._n, state)
         return None
@@ -288,13 +289,13 @@ class Checkpointer:
         self._number += 1
         order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
-                 "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch"}}
+                 "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch", "states": _states_in(state)}}
         self._last_save, self._writing = self._n, order
         try:
             if ranks.size() > 1:
                 self._save_ranks(state, order)
             else:
-                order["name"], order["remove"] = folders.name_of(self._number, self._n), self._to_remove()
+                order["name"], order["remove"] = folders.name_of(self._number, self._n), self._to_remove(state)
                 pickled = self._pickled(state)
                 order["file"], order["about"]["kind"] = pickled.FILE, pickled.KIND
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
@@ -307,13 +308,23 @@ class Checkpointer:
     def _save_ranks(self, state, order):
         from . import distributed
         order["name"] = folders.name_of(self._number, self._n)
-        order["remove"] = self._to_remove() if ranks.rank() == 0 else []
+        order["remove"] = self._to_remove(state) if ranks.rank() == 0 else []
         order["about"]["kind"] = "dcp"
         distributed.save(state, self._saver, order)
 
-    def _to_remove(self):
-        """Returns the checkpoints that make way for the one to be written."""
-        return self._kept[:min(MOST_REMOVED, max(0, len(self._kept) + 1 - self._keep))] if self._keep else []
+    def _to_remove(self, state):
+        """Returns the checkpoints that make way for the one to be written: none that holds the state of more objects."""
+        found = self._kept[:min(MOST_REMOVED, max(0, len(self._kept) + 1 - self._keep))] if self._keep else []
+        for name in self._unknown.keys() & found:
+            more = sorted(self._unknown.pop(name) - state.keys())
+            if more:
+                found.remove(name)
+                self._kept.remove(name)
+                if not self._has_said_more:
+                    log.warning("%s stays, as does each of before that has the state of %s, because this run does not save it: pass it to "
+                                "Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
+                self._has_said_more = True
+        return found
 
     def _spread(self):
         interval = self._every if self._every != "auto" else self._measured.interval()
@@ -372,6 +383,12 @@ class Checkpointer:
         else:
             log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time",
                         order["about"][STEP], why)
+
+
+def _states_in(state):
+    """Returns the names of the objects, as many as a message can hold."""
+    names = [name for name, value in state.items() if isinstance(name, str) and isinstance(value, dict)]
+    return names if sum(map(len, names)) + 10 * len(names) < MOST_NAMED else []
 
 
 def _is_number(value, least):

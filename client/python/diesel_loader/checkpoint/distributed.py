@@ -25,6 +25,7 @@ from torch.futures import Future
 from . import image, persister
 from .persist import RECORD
 from .persister import Ended
+from .restoring import check_names
 from .snapshot import Image, Saver
 from .structure import merged, rebuild, structure_of
 from .tensors import Pickled
@@ -266,14 +267,17 @@ def load(path: str, objects: dict[str, Any]) -> dict[str, Any]:
     present, _ = flatten_state_dict(_states(objects))
     reader = FileSystemReader(path)
     metadata = reader.read_metadata()
+    check_names(path, objects, {place[0] for place in (*metadata.planner_data.values(), *vars(metadata)[_STRUCTURE]) if place})
     wanted: dict[str, Any] = {}
     for name, kind in metadata.state_dict_metadata.items():
         if isinstance(kind, BytesStorageMetadata):
             wanted[name] = None
         else:
             mine = present.get(name)
-            is_mine = _is_sharded(mine) and mine.size() == kind.size
-            wanted[name] = mine if is_mine else torch.empty(kind.size, dtype=kind.properties.dtype)
+            if _is_sharded(mine) and mine.size() != kind.size:
+                raise ValueError(f"{path} does not fit: {name} has the shape {tuple(kind.size)} there, and {tuple(mine.size())} in this job. "
+                                 f"Nothing was restored")
+            wanted[name] = mine if _is_sharded(mine) else torch.empty(kind.size, dtype=kind.properties.dtype)
     dcp.load(wanted, storage_reader=reader)
     state = unflatten_state_dict({name: wanted[name] for name in metadata.planner_data if name in wanted}, metadata.planner_data)   # in the job's order
     rebuild(state, vars(metadata)[_STRUCTURE])

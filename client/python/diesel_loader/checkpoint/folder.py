@@ -145,6 +145,17 @@ def verify(path: str, one: int = 0, of: int = 1) -> dict[str, Any]:
         os.close(fd)
 
 
+def states_of(path: str) -> set[str]:
+    """Returns the names of the objects that a checkpoint has the state of, or none if it is damaged."""
+    with contextlib.suppress(Damaged, OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return set(_read_manifest(fd).get("states", ()))
+        finally:
+            os.close(fd)
+    return set()
+
+
 def _compare(folder_fd, name, sums):
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)

@@ -37,6 +37,10 @@ class Folder:
         for path, about in ranks.agreed_whole(self.path):
             yield path, about, os.path.join(path, next(iter(about["files"])))
 
+    def states(self, names: list[str]) -> dict[str, set[str]]:
+        """Returns the names of the objects that each checkpoint has the state of."""
+        return {name: folder.states_of(os.path.join(self.path, name)) for name in names}
+
 
 class InBucket:
     def __init__(self, url: str) -> None:
@@ -62,6 +66,10 @@ class InBucket:
                 with open(os.dup(next(iter(files.values()))), "rb") as file:
                     file.seek(0)
                     yield f"{self.path}/{name}", about, file
+
+    def states(self, names: list[str]) -> dict[str, set[str]]:
+        with self._bucket() as bucket:
+            return {name: bucket.states_of(name) for name in names}
 
 
 def place(name: str | os.PathLike[str]) -> Folder | InBucket:

@@ -200,6 +200,8 @@ class Ranks(Case):
                     for line, why in zip(self.lines, ("/000003-step-1 rank .: is damaged .*10 bytes", "/000002.* rank 0: is damaged .*rank 1: is damaged")):
                         self.assertRegex(line, why)
                 self.assertEqual(len(self.lines), 0 if rank else 2)
+                with unittest.mock.patch.object(folder, "verify", side_effect=folder.Damaged("old") if rank else folder.verify):   # a stale view
+                    assert checkpointer.restore() is None
         self.ranks(run)
 
 

@@ -175,7 +175,7 @@ static int begin_section(struct config_reading *r, char *text)
 	const char *behind = end ? end + 1 + strspn(end + 1, BLANKS) : text;
 
 	if (*behind && !strchr(";#", *behind))
-		return mistake(r, text, "a section must be [NAME] on its own line: write [" SECTION "]");
+		return mistake(r, text, "a section must be [NAME] on its own line: write [%s]", SECTION);
 	*end = '\0';
 	snprintf(r->section, sizeof(r->section), "%s", strip(text + 1));
 	r->ours = strcmp(r->section, SECTION) == 0;
@@ -206,9 +206,9 @@ static int read_setting(struct config_reading *r, char *name, char *value)
 	if (!r->ours) {
 		if (!is_setting(name))
 			return 0;
-		return mistake(r, name, "%s has no effect %s%s%s: write [" SECTION "] on a line above it",
-			       name, r->section[0] ? "in [" : "outside a section", r->section,
-			       r->section[0] ? "]" : "");
+		return mistake(r, name, "%s has no effect %s%s%s: write [%s] on a line above it", name,
+			       r->section[0] ? "in [" : "outside a section", r->section,
+			       r->section[0] ? "]" : "", SECTION);
 	}
 	result = set_from_file(r->options, name, value, r->number, &err);
 	if (result == -ENOENT)

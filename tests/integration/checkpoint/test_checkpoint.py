@@ -185,6 +185,8 @@ class Written(Equal, Case):
                 self.saved({"a": torch.ones(3), "more": {"list": [3.5, value]}})
         with self.assertRaisesRegex(TypeError, r"^the key \(pathlib.* of the state\['a'\]|^the key .*Path.* of the state\['a'\], "):
             self.saved({"a": {pathlib.PurePosixPath("/"): 1}})
+        with self.assertRaisesRegex(TypeError, "state= has returned a list: return a dict"):
+            self.saved([1, 2])
         with self.assertRaisesRegex(TypeError, "'step' twice"):
             self.saved({"step": 1})
 
@@ -400,7 +402,7 @@ class Restored(Equal, Case):
                     checkpointer.wait()
             self.assertEqual(self.names(), [f"{int(digit, 16):06d}-step-{int(digit, 16)}" for digit in wanted])
             if "optimizer" not in objects:
-                self.said(r"/000003-step-3 stays, .* state of optimizer, because this run does not save it: pass it")
+                self.said(r"/000003-step-3 stays: .* state of optimizer, which this run does not save\..* Pass it")
         with Checkpointer(self.folder, keep=1, model=model, optimizer=trained()[1]) as checkpointer:
             with self.assertRaisesRegex(KeyError, "no state of 'optimizer'"):
                 checkpointer.restore()

@@ -235,7 +235,9 @@ class Checkpointer:
         return interval
 
     def _state(self, values):
-        state = dict(self._function()) if self._function else {name: obj.state_dict() for name, obj in self._objects.items()}
+        state = self._function() if self._function else {name: obj.state_dict() for name, obj in self._objects.items()}
+        if not isinstance(state, dict):
+            raise TypeError(f"the function state= has returned a {type(state).__name__}: return a dict with names and what to save under them")
         for name in (STEP, *values):
             if name in state:
                 raise TypeError(f"the state has {name!r} twice: use another name")
@@ -315,14 +317,14 @@ class Checkpointer:
     def _to_remove(self, state):
         """Returns the checkpoints that make way for the one to be written: none that holds the state of more objects."""
         found = self._kept[:min(MOST_REMOVED, max(0, len(self._kept) + 1 - self._keep))] if self._keep else []
-        for name in self._unknown.keys() & found:
+        for name in [name for name in found if name in self._unknown]:
             more = sorted(self._unknown.pop(name) - state.keys())
             if more:
                 found.remove(name)
                 self._kept.remove(name)
                 if not self._has_said_more:
-                    log.warning("%s stays, as does each of before that has the state of %s, because this run does not save it: pass it to "
-                                "Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
+                    log.warning("checkpoint %s stays: it has the state of %s, which this run does not save. Others from before that have it stay, "
+                                "too. Pass it to Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
                 self._has_said_more = True
         return found
 

@@ -15,6 +15,7 @@ from . import folder, image
 from .persist import RECORD
 from .snapshot import Image
 
+LONGEST_PLACE = 160   # in a message
 _IS_OLD = int(torch.__version__.split(".")[0]) < 2
 
 
@@ -145,6 +146,8 @@ def _refusal(state, error, why):
                 part, place = inner, its_place
                 break
     kind = type(part)
+    if len(place) > LONGEST_PLACE:
+        place = f"{place[:LONGEST_PLACE // 2]}...{place[-LONGEST_PLACE // 2:]}"
     return TypeError(f"{place}, a {kind.__module__}.{kind.__qualname__}, {why} ({_first_line(error)}): {_instead(part)}")
 
 

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 from . import ranks
-from .randomness import random_states, set_random_states
 
 _PLAIN = ("NO", "MULTI_GPU", "MULTI_CPU")   # kinds of Accelerate's processes whose models have a plain state_dict()
 
@@ -38,6 +37,7 @@ class Accelerated:
         if accelerator._save_model_state_pre_hook:
             raise TypeError("accelerator= would leave out the hooks of register_save_state_pre_hook(): pass model=, optimizer= and the rest "
                             "one by one, or go on with accelerator.save_state()")
+        from .randomness import random_states   # only here, because it imports torch
         parts = self._parts()
         if not parts["models"]:
             raise TypeError("the accelerator has no model yet: call accelerator.prepare() before the first step")
@@ -55,6 +55,7 @@ class Accelerated:
         self._accelerator.step = state["step"]
         mine = state["random"].get(str(ranks.rank()))
         if mine is not None:
+            from .randomness import set_random_states
             set_random_states(mine)
 
     def _parts(self):

@@ -51,7 +51,7 @@ class Measured:
     def __init__(self, overhead: float) -> None:
         self.overhead = overhead
         self.n_steps = self.n_checkpoints = 0
-        self.elapsed_s = self.spent_s = self.stopped_s = 0.0   # stopped: by snapshots, which no step includes
+        self.elapsed_s = self.spent_s = 0.0
         self._free: collections.deque[float] = collections.deque(maxlen=WINDOW)
         self._during: list[float] = []
         self._costs: collections.deque[float] = collections.deque(maxlen=REMEMBERED)   # visible seconds of a checkpoint
@@ -74,7 +74,7 @@ class Measured:
     def snapshot(self, seconds: float) -> None:
         """A checkpoint has stopped the run for so long."""
         self.n_checkpoints += 1
-        self.stopped_s += seconds
+        self.elapsed_s += seconds   # no step includes them
         self._owed_s, self._snapshot_s = self._balance_s, seconds
         self._spend(seconds)
 
@@ -117,4 +117,4 @@ class Measured:
                 for name, values in (("snapshot_s", self._snapshots), ("slowdown_s", self._slowdowns), ("written_s", self._written))}
         return {"steps": self.n_steps, "checkpoints": self.n_checkpoints, "interval_steps": self.interval(),
                 "step_s": _trimmed_mean(self._free) if self._free else None, **last,
-                "overhead": self.spent_s / (self.elapsed_s + self.stopped_s) if self.spent_s else 0.0}
+                "overhead": self.spent_s / self.elapsed_s if self.elapsed_s else 0.0}

@@ -10,7 +10,7 @@ from .native import byref, lib
 log = logging.getLogger("diesel_loader")
 
 
-def say_repeated(epoch):
+def say_repeated(epoch: int) -> None:
     log.warning("set_epoch(%d) repeats epoch %d: the restored state is from its end, and goes on with epoch %d. To go on there: "
                 "for epoch in range(loader.epoch, n_epochs)", epoch, epoch, epoch + 1)
 

@@ -61,7 +61,7 @@ class Checkpointer:
                  state: Callable[[], dict[str, Any]] | None = None, **objects: Any) -> None:
         if every != "auto" and not _is_number(every, 1):
             raise ValueError(f'every={every!r} is neither "auto" nor a number of steps from 1 on')
-        if not isinstance(overhead, numbers.Real) or not 0 < overhead < 1:
+        if not _is_part(overhead):
             raise ValueError(f"overhead={overhead!r} is no part of the run's time between 0 and 1, such as 0.035")
         if not _is_number(keep, 0):
             raise ValueError(f"keep={keep!r} is no number of checkpoints: pass one from 1 on, or 0 for all")
@@ -391,6 +391,10 @@ def _states_in(state):
     """Returns the names of the objects, as many as a message can hold."""
     names = [name for name, value in state.items() if isinstance(name, str) and isinstance(value, dict)]
     return names if sum(map(len, names)) + 10 * len(names) < MOST_NAMED else []
+
+
+def _is_part(value):
+    return isinstance(value, numbers.Real) and 0 < value < 1
 
 
 def _is_number(value, least):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from ..on_demand import dieselctl
 from . import folder, ranks
 from .bucket import SCHEME, Bucket, is_bucket
 
@@ -46,8 +47,7 @@ class InBucket:
     def __init__(self, url: str) -> None:
         if ranks.size() > 1:
             raise ValueError(f"{url}: checkpoints of several ranks cannot go to a bucket yet: pass a folder that all ranks share")
-        from ..importing.run import program
-        self.path, self.program = url.rstrip("/"), program()
+        self.path, self.program = url.rstrip("/"), dieselctl()
 
     def _bucket(self):
         return Bucket(self.path, self.program)

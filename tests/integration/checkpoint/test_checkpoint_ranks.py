@@ -33,9 +33,9 @@ def whole(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def job(rank, n_ranks):
+def job(rank, n_ranks, n_out=3):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(30, 50), torch.nn.Linear(50, 3))
+    model = torch.nn.Sequential(torch.nn.Linear(30, 50), torch.nn.Linear(50, n_out))
     if n_ranks > 1:
         fully_shard(model, mesh=init_device_mesh("cpu", (n_ranks,)))
     return model, torch.optim.Adam(model.parameters())
@@ -94,8 +94,17 @@ class Ranks(Case):
             with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
                 self.check(checkpointer.restore(), model, optimizer)
                 train(model, optimizer, checkpointer, 3)
+
+        def third(rank):
+            model, optimizer = job(rank, N_RANKS, n_out=4)
+            before = whole(model[0].weight).clone()
+            with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+                with self.assertRaisesRegex(ValueError, r"/0000\d\d-step-40 does not fit: model\.1\.\w+ has the shape \(3.*\) there, and \(4"):
+                    checkpointer.restore()
+                self.assertTrue(torch.equal(before, whole(model[0].weight)))
         self.ranks(first)
         self.ranks(second)
+        self.ranks(third)
         model, optimizer = job(0, 1)
         with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
             self.check(checkpointer.restore(), model, optimizer)

@@ -137,11 +137,17 @@ static void parts_limit(struct analysis *analysis)
 		uint64_t *part_ns;
 		enum analysis_share share;
 	} limits[] = {
-	    {&parts->peers_ns, SHARE_FETCH_STALL},       {&parts->head_of_line_ns, SHARE_PREP_STALL},
-	    {&parts->own_prep_ns, SHARE_PREP_STALL},     {&parts->daemon_prep_ns, SHARE_PREP_STALL},
-	    {&parts->gil_ns, SHARE_PREP_STALL},          {&parts->gpu_wait_ns, SHARE_DEVICE},
-	    {&parts->helped_ns, SHARE_DEVICE},           {&parts->neighbours_ns, SHARE_CPU_STARVED},
-	    {&parts->gil_starved_ns, SHARE_CPU_STARVED}, {&parts->asleep_ns, SHARE_OTHER},
+	    {&parts->peers_ns, SHARE_FETCH_STALL},
+	    {&parts->head_of_line_ns, SHARE_PREP_STALL},
+	    {&parts->own_prep_ns, SHARE_PREP_STALL},
+	    {&parts->daemon_prep_ns, SHARE_PREP_STALL},
+	    {&parts->gil_ns, SHARE_PREP_STALL},
+	    {&parts->gpu_wait_ns, SHARE_DEVICE},
+	    {&parts->helped_ns, SHARE_DEVICE},
+	    {&parts->neighbours_ns, SHARE_CPU_STARVED},
+	    {&parts->gil_starved_ns, SHARE_CPU_STARVED},
+	    {&parts->own_threads_ns, SHARE_CPU_STARVED},
+	    {&parts->asleep_ns, SHARE_OTHER},
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
@@ -239,6 +245,8 @@ static int parts_find(struct draft *draft)
 		r = wait_chain_find(&study, &analysis->chain);
 	if (r == 0)
 		r = neighbours_find(&study, &analysis->parts.neighbours_ns);
+	if (r == 0)
+		r = neighbours_find_own(&study, &analysis->parts.own_threads_ns);
 	if (r == 0)
 		r = phases_find(&study, &analysis->phases);
 	if (r == 0)

@@ -577,23 +577,28 @@ static void on_gil(struct advice_plan *plan)
 	plan->binding = false;
 }
 
+static double part_of_all(const struct analysis *analysis, uint64_t ns)
+{
+	return analysis->window.observed_ns ? (double)ns / (double)analysis->window.observed_ns : 0;
+}
+
 static void on_cores(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double gil = analysis->window.observed_ns
-			 ? (double)analysis->parts.gil_starved_ns / (double)analysis->window.observed_ns
-			 : 0;
+	double gil = part_of_all(analysis, analysis->parts.gil_starved_ns);
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED) - gil;
-	double neighbours = advice_neighbours_share(analysis);
+	double neighbours = part_of_all(analysis, analysis->parts.neighbours_ns);
+	double own = part_of_all(analysis, analysis->parts.own_threads_ns);
+	bool known = !analysis->sampled.is && fmax(neighbours, own) > starved / 2;
 
 	if (starved < ADVICE_NOTABLE)
 		return;
-	advice_add(plan, advice_gain_of(advice_share(analysis, SHARE_CPU_STARVED) - gil), CONFIDENCE_MEDIUM,
-		   NULL, "Keep a core free for the trainer: %s",
-		   analysis->sampled.is ? "the recording does not show what occupied it"
-		   : neighbours > starved / 2
-		       ? "other processes on this machine occupied it most of the time"
-		       : "the job's own workers and threads occupied it most of the time");
+	advice_add(plan, advice_gain_of(advice_share(analysis, SHARE_CPU_STARVED) - gil),
+		   known || analysis->sampled.is ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW, NULL,
+		   "Keep a core free for the trainer: %s",
+		   !known             ? "the recording does not show what occupied it"
+		   : neighbours > own ? "other processes on this machine occupied it most of the time"
+				      : "the job's own workers and threads occupied it most of the time");
 }
 
 /* Compiling costs the same in short and long runs. A cache of the compiled code saves it in the next run. */

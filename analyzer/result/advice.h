@@ -19,10 +19,6 @@
 
 #define ADVICE_NOTABLE 0.05 /* smaller shares get neither a note nor an action of their own */
 
-/* Returns the share of the observed time in which the trainer had no core because processes outside the job
- * had it. */
-double advice_neighbours_share(const struct analysis *analysis);
-
 /* Fills verdict and note. The shares, loader and workers must be set. */
 void advice_verdict(struct analysis *analysis);
 

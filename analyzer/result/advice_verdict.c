@@ -7,13 +7,6 @@
 
 #define LARGE_OTHER 0.05 /* unexplained time beyond this share is mentioned */
 
-double advice_neighbours_share(const struct analysis *analysis)
-{
-	return analysis->window.observed_ns
-		   ? (double)analysis->parts.neighbours_ns / (double)analysis->window.observed_ns
-		   : 0;
-}
-
 /* Notes that a reader needs in addition to the verdict. Each function returns true if it set a note. */
 
 #define SAY(analysis, ...) (snprintf((analysis)->note, sizeof((analysis)->note), __VA_ARGS__) > 0)
@@ -136,7 +129,11 @@ static bool note_gil(struct analysis *analysis)
 static bool note_starved(struct analysis *analysis)
 {
 	double starved = analysis_steady_ratio(analysis, SHARE_CPU_STARVED);
-	double neighbours = advice_neighbours_share(analysis);
+	double neighbours = part_of_window(analysis, analysis->parts.neighbours_ns);
+	double own =
+	    fmin(part_of_window(analysis, analysis->parts.own_threads_ns), fmax(0, starved - neighbours));
+	double unknown = starved - neighbours - own;
+	char rest[64] = "";
 
 	if (starved <= ANALYSIS_STALL_THRESHOLD)
 		return false;
@@ -144,10 +141,12 @@ static bool note_starved(struct analysis *analysis)
 		return SAY(analysis,
 			   "for %.0f %% of the time the trainer was ready to compute but had no core",
 			   100 * starved);
+	if (unknown >= 0.005)
+		snprintf(rest, sizeof(rest), ", for %.0f %% it is not known what did", 100 * unknown);
 	return SAY(analysis,
 		   "for %.0f %% of the time the trainer was ready to compute but had no core: for %.0f %% "
-		   "the job's own threads occupied it, for %.0f %% other processes",
-		   100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
+		   "the job's own threads occupied it, for %.0f %% other processes%s",
+		   100 * starved, 100 * own, 100 * neighbours, rest);
 }
 
 static enum analysis_verdict verdict_of_stalls(const struct analysis *analysis)

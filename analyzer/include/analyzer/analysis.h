@@ -176,6 +176,7 @@ struct analysis_parts {
 	double computing_part;
 	/* parts of cpu_starved */
 	uint64_t neighbours_ns;  /* a thread outside the job occupied the core */
+	uint64_t own_threads_ns; /* a thread outside did not, and another thread of the job ran */
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
 	uint64_t asleep_ns;      /* part of other: plain sleeps of the trainer, except polling */
 	uint64_t steal_ns;       /* part of any share: the host took the trainer's core away (steal time) */

@@ -463,6 +463,24 @@ static void test_the_interpreter_lock(void **state)
 	assert_non_null(advise(&analysis, "Keep a core free"));
 }
 
+/* Threads that hardly ran cannot have taken the trainer's core, even if nobody else is known to have it. */
+static void test_cores_that_nobody_is_known_to_have(void **state)
+{
+	struct analysis analysis = job(LOADER_NONE, 0, 0);
+
+	analysis.share_ns[SHARE_DEVICE] -= 80 * NS_PER_S;
+	analysis.share_ns[SHARE_CPU_STARVED] = 80 * NS_PER_S;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	analysis.parts.neighbours_ns = 30 * NS_PER_S;
+	analysis.parts.own_threads_ns = 3 * NS_PER_S;
+	assert_non_null(advise(&analysis, "the recording does not show what occupied it"));
+	assert_non_null(strstr(analysis.note, "for 3 % the job's own threads occupied it, for 30 % other "
+					      "processes, for 47 % it is not known what did"));
+	analysis.parts.own_threads_ns = 50 * NS_PER_S;
+	analysis.n_actions = 0;
+	assert_non_null(advise(&analysis, "the job's own workers and threads occupied it"));
+}
+
 /* Transforms of torchvision were seen, but none that dieseld runs. */
 static void test_images_whose_transforms_stay_in_python(void **state)
 {
@@ -631,6 +649,7 @@ UNIT_TESTS(cmocka_unit_test(test_waits_for_a_save_are_to_be_overlapped),
 	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
 	   cmocka_unit_test(test_data_are_told_apart_from_libraries),
 	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
+	   cmocka_unit_test(test_cores_that_nobody_is_known_to_have),
 	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	   cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
 	   cmocka_unit_test(test_a_lock_that_binds_comes_first),

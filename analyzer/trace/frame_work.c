@@ -32,6 +32,19 @@ static const struct {
     {"checkpointer.py", "Checkpointer.save", STACK_SAVE},
     {"checkpointer.py", "Checkpointer.restore", STACK_LOAD},
     {"future.py", "_SignalingThread.run", STACK_SAVE},
+    {"checkpointer.py", "Checkpointer._save", STACK_SAVE}, /* diesel_loader.checkpoint */
+    {"checkpointer.py", "_save", STACK_SAVE},              /* Python before 3.11 */
+    {"checkpointer.py", "Checkpointer._prepare", STACK_SAVE},
+    {"checkpointer.py", "_prepare", STACK_SAVE},
+    {"checkpointer.py", "Checkpointer._poll", STACK_SAVE},
+    {"checkpointer.py", "_poll", STACK_SAVE},
+    {"snapshot.py", "Saver.updated", STACK_SAVE},
+    {"snapshot.py", "updated", STACK_SAVE},
+    {"memory.py", "Memory.populate", STACK_SAVE},
+    {"memory.py", "populate", STACK_SAVE},
+    {"memory.py", "_move", STACK_SAVE},
+    {"persist.py", NULL, STACK_SAVE},
+    {"persister.py", NULL, STACK_SAVE},
     {"serialization.py", "load", STACK_LOAD},   /* torch.load */
     {"state_dict_loader.py", NULL, STACK_LOAD}, /* torch.distributed.checkpoint */
     {"torch.py", "load_file", STACK_LOAD},      /* safetensors */

@@ -154,6 +154,17 @@ def async_process(state, folder, n):
     background.save(background.ask, os.path.join(folder, "async-%d.pt" % (n % 2)))
 
 
+def checkpointer(state, folder, n):
+    own.save()
+
+
+def own_checkpointer(state, folder, steps):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../client/python"))
+    os.environ.setdefault("DIESEL_LIB", os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "../lib"))
+    from diesel_loader.checkpoint import Checkpointer
+    return Checkpointer(os.path.join(folder, "own"), every=steps + 1, state=lambda: state)
+
+
 def main():
     kind, folder, steps, every, megabytes = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
     state = {"layer%d" % i: torch.randn(megabytes * 1024 * 1024 // 4 // 8) for i in range(8)}
@@ -168,6 +179,9 @@ def main():
     running = []
     if kind == "async_process":
         background.start_child(clock["bytes"] + (1 << 20))
+    if kind == "checkpointer":
+        global own
+        own = own_checkpointer(state, folder, steps)
     clock["begin"] = time.monotonic()
     for step in range(steps):
         if step:
@@ -176,6 +190,8 @@ def main():
         log.write(b"step %06d loss 0.123456\n" % step * 20)  # like event writers: about 100 bytes per step
         if kind == "synced_log":
             os.fsync(log.fileno())
+        if kind == "checkpointer":
+            own.step()
         if kind in ("none", "synced_log") or (step + 1) % every:
             continue
         for thread in running:
@@ -191,6 +207,8 @@ def main():
         thread.join()
     clock["last"] = time.monotonic()
     background.end()
+    if kind == "checkpointer":
+        own.close()
     clock["last"] = time.monotonic() - clock["last"]
     clock["written"] = written
     print(json.dumps(clock), flush=True)

@@ -166,6 +166,15 @@ class Checkpoints(unittest.TestCase):
     def test_saved_by_a_process_while_training_goes_on(self):
         self.check_async("async_process")
 
+    def test_checkpointer_of_this_project_stalls_and_is_no_loader(self):
+        clock, report = self.record("checkpointer")
+        stall_s = report["shares"]["checkpoint_stall"] * report["wall_s"]
+        lacking_s = report["shares"]["cpu_starved"] * report["wall_s"] + report["steal_s"]
+        self.assertGreater(stall_s, 0)
+        self.assertGreaterEqual(stall_s + lacking_s, 0.5 * sum(clock["stall"]) - 0.02)
+        self.assertNotEqual(report["loader"], "threads")
+        self.assertEqual(report["workers"]["count"], 0, report["workers"])
+
     def test_logs_are_none(self):
         for kind in ("none", "synced_log"):
             _, report = self.record(kind)

@@ -224,6 +224,9 @@ static void test_orbax_s_functions_save_and_load(void **state)
 	assert_int_equal(frame_work_of("checkpointer.py", "Checkpointer.restore"), STACK_LOAD);
 	assert_int_equal(frame_work_of("future.py", "_SignalingThread.run"), STACK_SAVE);
 	assert_int_equal(frame_work_of("future.py", "Future.result"), STACK_OTHER);
+	assert_int_equal(frame_work_of("memory.py", "Memory.populate"), STACK_SAVE);
+	assert_int_equal(frame_work_of("memory.py", "Memory.beat"), STACK_OTHER);
+	assert_int_equal(frame_work_of("checkpointer.py", "Checkpointer._save"), STACK_SAVE);
 	assert_int_equal(frame_work_of("async_checkpointer.py", "<module>"), STACK_OTHER);
 }
 

@@ -505,6 +505,17 @@ static int swaps_make(struct placement *place)
 
 /* ---- the plan ---------------------------------------------------------------------------------------- */
 
+/* Returns false if the job is slower with that much: too many threads, for example. */
+static bool is_harmless(const struct placement *place, size_t job, const struct plan_share *share,
+			double cores, double memory_bytes)
+{
+	bool interpolated;
+	double speed = plan_speed(place->table->cluster, plan_node(place->table->cluster, share->node),
+				  &place->table->jobs[job], cores, memory_bytes, &interpolated);
+
+	return !(share->speed > 0) || speed >= share->speed * (1 - TOLERANCE);
+}
+
 /* Gives cores and memory that are left over to the jobs that have less than their proportional share. They
  * do not need it, as far as the model knows. */
 static void shares_round_up(const struct placement *place, size_t node, struct plan_share *shares)
@@ -527,6 +538,11 @@ static void shares_round_up(const struct placement *place, size_t node, struct p
 
 		if (cluster->core_step > 0)
 			more = floor(more / cluster->core_step * (1 + TOLERANCE)) * cluster->core_step;
+		if (!is_harmless(place, at->jobs[i], share, share->cores + more, share->memory_bytes))
+			more = 0;
+		if (!is_harmless(place, at->jobs[i], share, share->cores + more,
+				 share->memory_bytes + more_bytes))
+			more_bytes = 0;
 		share->cores += more;
 		share->memory_bytes += more_bytes;
 		cores -= more;

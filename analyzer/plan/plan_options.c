@@ -25,6 +25,63 @@ static size_t point_at(const struct plan_job *job, double cores, double memory_b
 	return i && k ? (i - 1) * job->n_memory + (k - 1) : SIZE_MAX;
 }
 
+/* A place among ascending points: between the points low and low + 1, or at or above the last one. */
+struct place {
+	size_t low;
+	double part; /* of the way to the next point */
+};
+
+/* Returns false below all points. */
+static bool place_of(const double *points, size_t n, double x, struct place *ret_place)
+{
+	size_t i = at_or_below(points, n, x);
+
+	if (!i)
+		return false;
+	*ret_place = (struct place){
+	    .low = i - 1, .part = i < n ? fmax(0, (x - points[i - 1]) / (points[i] - points[i - 1])) : 0};
+	if (ret_place->part < TOLERANCE)
+		ret_place->part = 0;
+	return true;
+}
+
+/* Interpolates linearly. Returns 0 below all points, and next to a point at which the job does not run. */
+static double speed_at(const struct plan_job *job, double cores, double memory_bytes, bool *ret_interpolated)
+{
+	struct place at = {0}, memory = {0};
+	double sum = 0;
+
+	*ret_interpolated = false;
+	if ((job->cores_known && !place_of(job->cores, job->n_cores, cores, &at)) ||
+	    (job->memory_known && !place_of(job->memory_bytes, job->n_memory, memory_bytes, &memory)))
+		return 0;
+	*ret_interpolated = at.part > 0 || memory.part > 0;
+	for (size_t i = 0; i < 2; i++)
+		for (size_t k = 0; k < 2; k++) {
+			double weight = (i ? at.part : 1 - at.part) * (k ? memory.part : 1 - memory.part);
+			double speed =
+			    weight > 0 ? job->speeds[(at.low + i) * job->n_memory + memory.low + k] : 1;
+
+			if (!(speed > 0))
+				return 0;
+			sum += weight * speed;
+		}
+	return sum;
+}
+
+double plan_speed(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		  const struct plan_job *job, double home_cores, double home_memory_bytes,
+		  bool *ret_interpolated)
+{
+	const struct plan_shape shape = plan_shape_of(nodes, job);
+	double cores = home_cores / shape.home;
+
+	if (shape.n_further)
+		cores = fmin(cores, plan_further(cluster, nodes).cores / nodes->accelerators);
+	return speed_at(job, cores * job->accelerators, home_memory_bytes / shape.home * job->accelerators,
+			ret_interpolated);
+}
+
 size_t plan_point(const struct plan *plan, const struct plan_job *job, const struct plan_share *share)
 {
 	double cores = INFINITY, memory_bytes = INFINITY;
@@ -85,16 +142,11 @@ static struct plan_share share_of_home(const struct plan_cluster *cluster, const
 				       const struct plan_job *job)
 {
 	const struct plan_shape shape = plan_shape_of(nodes, job);
-	double part = (double)shape.home / nodes->accelerators, cores;
+	double part = (double)shape.home / nodes->accelerators;
 	struct plan_share share = {.cores = round_down(cluster, part * nodes->cores),
 				   .memory_bytes = part * nodes->memory_bytes};
-	size_t point;
 
-	cores = share.cores / shape.home;
-	if (shape.n_further)
-		cores = fmin(cores, plan_further(cluster, nodes).cores / nodes->accelerators);
-	point = point_at(job, cores * job->accelerators, share.memory_bytes / shape.home * job->accelerators);
-	share.speed = point == SIZE_MAX ? 0 : job->speeds[point];
+	share.speed = plan_speed(cluster, nodes, job, share.cores, share.memory_bytes, &share.interpolated);
 	return share;
 }
 

@@ -22,6 +22,11 @@ static inline struct plan_shape plan_shape_of(const struct plan_nodes *nodes, co
 /* Returns what the job has of each further node. */
 struct plan_part plan_further(const struct plan_cluster *cluster, const struct plan_nodes *nodes);
 
+/* Returns the job's speed with such a home; 0: not known. *ret_interpolated: it lies between points. */
+double plan_speed(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		  const struct plan_job *job, double home_cores, double home_memory_bytes,
+		  bool *ret_interpolated);
+
 /* Returns the proportional share, with cores and memory of only the home. */
 struct plan_share plan_home(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 			    const struct plan_job *job);

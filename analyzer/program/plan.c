@@ -132,8 +132,39 @@ static int job_list_make(const struct plan_inputs *inputs, struct job_list *list
 	return 0;
 }
 
-/* A profile may begin above the share that a job gets. */
-static void note_unknown(const struct plan_cluster *cluster, struct plan_inputs *inputs)
+/* Returns true if the job is known to be faster with fewer cores and no more memory. */
+static bool is_faster_with_fewer(const struct plan_job *job, const struct plan_share *usual)
+{
+	for (size_t i = 0; job->cores_known && i < job->n_cores && job->cores[i] < usual->cores; i++)
+		for (size_t k = 0; k < job->n_memory; k++)
+			if ((!job->memory_known || job->memory_bytes[k] <= usual->memory_bytes) &&
+			    job->speeds[i * job->n_memory + k] > usual->speed * (1 + 1e-9))
+				return true;
+	return false;
+}
+
+static void note_share(struct plan_input *input, const struct plan_share *usual)
+{
+	char memory[16];
+
+	if (*input->note)
+		return;
+	if (is_faster_with_fewer(&input->job, usual))
+		snprintf(
+		    input->note, sizeof(input->note),
+		    "it is faster with fewer cores than the %g of its proportional share. Plan tune gives "
+		    "it no more than that, even if cores are left",
+		    usual->cores);
+	else if (usual->interpolated)
+		snprintf(input->note, sizeof(input->note),
+			 "its speed with its proportional share (%g cores, %s) was not measured: it is "
+			 "interpolated between points of its profile",
+			 usual->cores,
+			 units_format_bytes(memory, sizeof(memory), (uint64_t)usual->memory_bytes));
+}
+
+/* A profile may begin above the share that a job gets, lack its point, or fall. */
+static void note_profiles(const struct plan_cluster *cluster, struct plan_inputs *inputs)
 {
 	for (size_t i = 0; i < inputs->n; i++) {
 		struct plan_input *input = &inputs->items[i];
@@ -147,6 +178,14 @@ static void note_unknown(const struct plan_cluster *cluster, struct plan_inputs 
 				 "unclear how fast it is with its proportional share, which is below all "
 				 "points of its "
 				 "profile. It keeps this share");
+		for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
+			struct plan_share usual;
+
+			if (!plan_nodes_of(cluster, kind, &input->job))
+				continue;
+			usual = plan_proportional(cluster, &cluster->kinds[kind], &input->job);
+			note_share(input, &usual);
+		}
 	}
 }
 
@@ -274,7 +313,7 @@ int plan_run(const struct plan_arguments *options, bool json, struct error *err)
 	if (r == 0)
 		r = refuse_too_large(&cluster, &inputs, err);
 	if (r == 0)
-		note_unknown(&cluster, &inputs);
+		note_profiles(&cluster, &inputs);
 	if (r < 0)
 		return r;
 	return options->simulate ? simulate(options, &cluster, &inputs, json, err)

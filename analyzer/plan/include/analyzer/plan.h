@@ -31,7 +31,8 @@ struct plan_cluster {
 
 /*
  * How fast a job is with a share: speeds[i * n_memory + k] with cores[i] and memory_bytes[k], both ascending.
- * Between two points the speed is that of the lower one. On several nodes, cores and memory are those of all
+ * Between two points the speed is interpolated, above all points it is that of the last one, and below all
+ * points and next to a speed of 0 it is not known. On several nodes, cores and memory are those of all
  * together, of which each node gives the same part as of the accelerators.
  */
 struct plan_job {
@@ -78,6 +79,7 @@ struct plan_share {
 	/* Speed over that with its proportional share of a node; with nodes of several sizes, of one where
 	 * that is slowest. 1 if the speed is not known. */
 	double relative;
+	bool interpolated; /* plan_proportional(): the speed lies between points */
 };
 
 struct plan {

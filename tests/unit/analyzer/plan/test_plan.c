@@ -114,6 +114,32 @@ static void check_parts(const struct plan_cluster *on, const struct plan_job *jo
 	}
 }
 
+/* Nobody is given cores that slow it down, and both sides of a gain are measured or interpolated. */
+static void test_speeds_are_those_of_the_cores_that_a_job_gets(void **state)
+{
+	const double at[] = {1, 2, 4, 8}, all = GIB, fall[] = {900, 800, 400, 100},
+		     rise[] = {100, 200, 390, 700};
+	const struct plan_nodes two = {1, 2, 8, 64 * GIB};
+	const struct plan_cluster whole = {&two, 1, 1}, parts = {&two, 1, 0.3};
+	struct plan_job job = {"job", 1, at, &all, fall, 4, 1, true, true};
+	struct plan plan;
+
+	assert_int_equal(plan_make(&whole, &job, 1, PLAN_TUNE, &plan), 0);
+	assert_float_equal(plan.shares[0].cores, 1, 1e-9);
+	assert_float_equal(plan.shares[0].speed, 900, 1e-9);
+	plan_free(&plan);
+	job.speeds = rise;
+	assert_int_equal(plan_make(&parts, &job, 1, PLAN_EQUAL, &plan), 0);
+	assert_float_equal(plan.shares[0].cores, 3.9, 1e-9);
+	assert_float_equal(plan.shares[0].speed, 200 + 1.9 / 2 * 190, 1e-6);
+	plan_free(&plan);
+	assert_true(plan_proportional(&parts, &two, &job).interpolated);
+	assert_false(plan_proportional(&whole, &two, &job).interpolated);
+	/* A speed of 0 is one that the job does not have. */
+	job.speeds = (double[]){0, 0, 390, 700};
+	assert_float_equal(plan_proportional(&parts, &two, &job).speed, 0, 0);
+}
+
 static void test_no_node_gives_more_than_it_has(void **state)
 {
 	const struct plan_nodes kinds[] = {{3, 4, 10, 100 * GIB}, {2, 8, 64, 400 * GIB}};
@@ -387,6 +413,7 @@ static void test_small_jobs_move_out_of_the_way_of_large_ones(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_small_jobs_move_out_of_the_way_of_large_ones),
 	   cmocka_unit_test(test_no_node_gives_more_than_it_has),
+	   cmocka_unit_test(test_speeds_are_those_of_the_cores_that_a_job_gets),
 	   cmocka_unit_test(test_nobody_is_slower_than_with_its_proportional_share),
 	   cmocka_unit_test(test_nobody_loses_where_jobs_have_several_nodes),
 	   cmocka_unit_test(test_a_job_of_unknown_sensitivity_keeps_its_proportional_share),

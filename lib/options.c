@@ -17,7 +17,10 @@ static void *field(void *options, const struct option_row *row)
 
 int option_wrong(const struct option_row *row, const char *value, struct error *err)
 {
-	return error_set(err, -EINVAL, "--%s %s: %s", row->name, value, row->says);
+	if (!row->says && row->words)
+		return error_set(err, -EINVAL, "--%s %s: must be one of %s", row->name, value, row->words);
+	return error_set(err, -EINVAL, "--%s %s: %s", row->name, value,
+			 row->says ? row->says : "not a valid value");
 }
 
 int option_set_flag(void *options, const struct option_row *row, const char *value, struct error *err)

@@ -29,15 +29,20 @@
 #define DONE        1
 #define USAGE_ERROR (EXIT_USAGE + 1)
 
-__attribute__((format(printf, 1, 2))) static int usage_error(const char *format, ...)
+static const struct option_verb verbs[VERB_COUNT];
+
+__attribute__((format(printf, 2, 3))) static int usage_error(const struct options *options,
+							     const char *format, ...)
 {
-	char text[256];
+	char text[512];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	log_error("%s. Try 'diesel-analyze --help' for more information.", text);
+	log_error("%s. Try 'diesel-analyze %s%s--help' for more information.", text,
+		  options->verb == VERB_RUN ? "" : verbs[options->verb].name,
+		  options->verb == VERB_RUN ? "" : " ");
 	return USAGE_ERROR;
 }
 
@@ -173,9 +178,10 @@ static int print_version(void *user, const struct option_row *row, const char *t
 	return DONE;
 }
 
-#define FIELD(name) .at = offsetof(struct options, name)
-#define OF(verb)    (1u << VERB_##verb)
-#define RECORDING   (OF(RUN) | OF(RECORD))
+#define FIELD(name)   .at = offsetof(struct options, name)
+#define OF(verb)      (1u << VERB_##verb)
+#define KEY_SIMULATES 1000 /* the row is for --simulate */
+#define RECORDING     (OF(RUN) | OF(RECORD))
 
 static const struct option_row rows[] = {
     {"output", option_set_string, .letter = 'o', .verbs = RECORDING | OF(REPORT) | OF(DIFF), FIELD(output),
@@ -309,14 +315,14 @@ static const struct option_row rows[] = {
 	 "and the 99th percentile of the times from arrival to completion. Arrivals are random; job lengths "
 	 "are those of Microsoft's Philly cluster (half an hour to a week), each job's kind is drawn by "
 	 "`weight`."},
-    {"load", set_real, .verbs = OF(PLAN), FIELD(plan.jobs_per_hour), .most = 100000, .value = "N",
-     .usual = "9", .says = "must be a number of jobs per hour",
+    {"load", set_real, .verbs = OF(PLAN), .key = KEY_SIMULATES, FIELD(plan.jobs_per_hour), .most = 100000,
+     .value = "N", .usual = "9", .says = "must be a number of jobs per hour",
      .help = "jobs that arrive per hour (with --simulate)"},
-    {"jobs", set_count, .verbs = OF(PLAN), FIELD(plan.n_jobs), .most = 1000000, .value = "N", .usual = "5000",
-     .help = "simulate N jobs, and count the last fifth (with --simulate)"},
-    {"seed", set_count, .verbs = OF(PLAN), FIELD(plan.seed), .most = INT64_MAX, .value = "N", .usual = "1",
-     .help = "the same seed gives the same arrivals (with --simulate)"},
-    {"stay", option_set_flag, .verbs = OF(PLAN), FIELD(plan.stay),
+    {"jobs", set_count, .verbs = OF(PLAN), .key = KEY_SIMULATES, FIELD(plan.n_jobs), .most = 1000000,
+     .value = "N", .usual = "5000", .help = "simulate N jobs, and count the last fifth (with --simulate)"},
+    {"seed", set_count, .verbs = OF(PLAN), .key = KEY_SIMULATES, FIELD(plan.seed), .most = INT64_MAX,
+     .value = "N", .usual = "1", .help = "the same seed gives the same arrivals (with --simulate)"},
+    {"stay", option_set_flag, .verbs = OF(PLAN), .key = KEY_SIMULATES, FIELD(plan.stay),
      .help = "running jobs stay on their node (with --simulate; default: they move at no cost)"},
     {"max-steps", set_count, .verbs = OF(TRUTH), FIELD(n_steps), .most = INT32_MAX,
      .group = "The three-run truth", .value = "N", .usual = "100", .help = "end each run after N steps"},
@@ -325,12 +331,15 @@ static const struct option_row rows[] = {
     {"data", option_set_string, .verbs = OF(TRUTH), FIELD(data), .value = "DIR", .takes = OPTION_FOLDER,
      .help = "folder of the job's files (default: found in a first run)",
      .about = "The folder of the job's files; by default a first run finds them."},
-    {"json", option_set_flag, .verbs = OF(DIFF) | OF(CHECK) | OF(TRUTH) | OF(WHAT_IF) | OF(PLAN), FIELD(json),
+    {"json", option_set_flag,
+     .verbs = OF(RUN) | OF(REPORT) | OF(DIFF) | OF(CHECK) | OF(TRUTH) | OF(WHAT_IF) | OF(PLAN), FIELD(json),
      .group = "Any verb", .help = "print JSON"},
     {"verbose", option_set_flag, .letter = 'v', FIELD(verbose), .help = "print more, on standard error"},
     {"help", set_help, .letter = 'h', .help = "print this; after a verb, the description of the verb"},
     {"version", print_version, .letter = 'V', .help = "print the version"},
 };
+
+#define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
 static const struct option_verb verbs[VERB_COUNT] = {
     [VERB_RUN] = {.name = "diesel-analyze",
@@ -510,14 +519,65 @@ static int take_job(struct options *options, int n, char **words)
 		options->command = words;
 	n = (options->command != NULL) + (options->n_tgids > 0) + (options->cgroup != NULL);
 	if (n > 1)
-		return usage_error("give only one of: -- COMMAND, -p PID, --cgroup PATH");
+		return usage_error(options, "give only one of: -- COMMAND, -p PID, --cgroup PATH");
 	if (!n)
-		return usage_error("no job: give -p PID, --cgroup PATH, or -- COMMAND");
+		return usage_error(options, "no job: give -p PID, --cgroup PATH, or -- COMMAND");
 	if (options->verb == VERB_TRUTH && !options->command)
-		return usage_error("truth runs a command several times: give -- COMMAND");
+		return usage_error(options, "truth runs a command several times: give -- COMMAND");
 	if (options->cgroup && options->no_children)
 		return usage_error(
+		    options,
 		    "--no-children cannot be used with --cgroup: child processes are in the group, too");
+	return 0;
+}
+
+/* Writes the names of the verbs that accept the row: "what-if", or "record or no verb". */
+static void takers_text(const struct option_row *row, char *text, size_t size)
+{
+	size_t length = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i <= VERB_COUNT && length < size; i++) {
+		const struct option_verb *verb = &verbs[i % VERB_COUNT];
+
+		/* The program without a verb comes last. */
+		if ((i == VERB_RUN) || !(row->verbs & verb->bit))
+			continue;
+		length += (size_t)snprintf(text + length, size - length, "%s%s", length ? " or " : "",
+					   i == VERB_COUNT ? "no verb" : verb->name);
+	}
+}
+
+/* Refuses options that the verb would ignore. given: for each row, whether it was. */
+static int refuse_ignored(const struct options *options, const bool *given)
+{
+	char takers[128];
+
+	for (size_t i = 0; i < N_ROWS; i++) {
+		if (!given[i])
+			continue;
+		takers_text(&rows[i], takers, sizeof(takers));
+		if (rows[i].verbs && !(rows[i].verbs & verbs[options->verb].bit))
+			return usage_error(options, "--%s is an option of %s%s%s", rows[i].name, takers,
+					   options->verb == VERB_RUN ? "" : ", not of ",
+					   options->verb == VERB_RUN ? "" : verbs[options->verb].name);
+		if (rows[i].key == KEY_SIMULATES && !options->plan.simulate)
+			return usage_error(options,
+					   "--%s is for a simulation: add --simulate, or leave it out",
+					   rows[i].name);
+	}
+	return 0;
+}
+
+/* --json is --format json where a report has several formats. */
+static int take_json(struct options *options)
+{
+	if (!options->json || (options->verb != VERB_REPORT && options->verb != VERB_RUN))
+		return 0;
+	if (options->format && strcmp(options->format, "json") != 0)
+		return usage_error(options, "--json and --format %s are two formats: give only one",
+				   options->format);
+	options->format = "json";
 	return 0;
 }
 
@@ -527,19 +587,20 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 	size_t n_needed = n_recordings(options->verb);
 
 	if (n > 0 && !(is_command && verbs[options->verb].command))
-		return usage_error("unexpected argument '%s': put a command after --", words[0]);
+		return usage_error(options, "unexpected argument '%s': put a command after --", words[0]);
 	if (options->n_recordings < n_needed)
-		return usage_error("%s needs %s", verbs[options->verb].name,
+		return usage_error(options, "%s needs %s", verbs[options->verb].name,
 				   n_needed == 1 ? "a recording" : "two recordings");
 	if (options->format && !render_format_by_name(options->format))
-		return usage_error("--format %s: must be  " RENDER_FORMAT_NAMES, options->format);
+		return usage_error(options, "--format %s: must be " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
-		return usage_error("--storage-mbps and --storage-speed set the same value: give only one");
+		return usage_error(options,
+				   "--storage-mbps and --storage-speed set the same value: give only one");
 	if (options->verb == VERB_PLAN && !options->plan.n_kinds)
-		return usage_error("plan needs --cluster, such as --cluster 16x8,24,500G");
+		return usage_error(options, "plan needs --cluster, such as --cluster 16x8,24,500G");
 	if (options->verb == VERB_PLAN && !options->plan.n_arguments)
 		return usage_error(
-		    "plan needs jobs: recordings, profiles, or the output of dieselctl jobs --json");
+		    options, "plan needs jobs: recordings, profiles, or the output of dieselctl jobs --json");
 	return verbs[options->verb].command ? take_job(options, n, words) : 0;
 }
 
@@ -554,13 +615,14 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 				  .plan = plan_options_usual()};
 	const struct option_row *row;
 	struct error err = ERROR_INIT;
-	bool is_command;
+	bool is_command, given[N_ROWS] = {false};
 	int r;
 
 	optind = 0;
 	/* Parsing stops at each word, because the options after a command belong to that command. */
 	do {
 		while ((r = option_next(program.self, argc, argv, &row, &err)) == 1) {
+			given[row - rows] = true;
 			r = row->set(&options, row, optarg, &err);
 			if (r > 0)
 				return r;
@@ -568,12 +630,16 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 				break;
 		}
 		if (r < 0)
-			return usage_error("%s", err.text);
+			return usage_error(&options, "%s", err.text);
 		is_command = optind > 1 && !strcmp(argv[optind - 1], "--");
 	} while (!is_command && optind < argc && take_word(&options, argv[optind], &err) && ++optind);
 	if (err.code && !is_command)
-		return usage_error("%s; a command comes after --", err.text);
-	r = take_rest(&options, argc - optind, argv + optind, is_command);
+		return usage_error(&options, "%s; a command comes after --", err.text);
+	r = refuse_ignored(&options, given);
+	if (r == 0)
+		r = take_json(&options);
+	if (r == 0)
+		r = take_rest(&options, argc - optind, argv + optind, is_command);
 	if (r == 0)
 		*ret_options = options;
 	return r;

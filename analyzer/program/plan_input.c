@@ -17,6 +17,7 @@
 #include "served.h"
 
 #define GRID_MAX     64
+#define BYTES_LEAST  0x1p20 /* less is a size without its unit */
 #define FOREIGN_MAX  0.1  /* of the time of making batches: with more, its waits for cores are not its own */
 #define NOISE        0.01 /* of a speed: the replay's, from one number of cores to the next */
 #define MEMORY_PARTS 8    /* of a node, at which a job's speed is computed */
@@ -52,6 +53,8 @@ static int set_bytes(const char *key, const char *value, double *ret_bytes, stru
 
 	if (units_parse_bytes(value, &bytes))
 		return wrong(err, key, value, "a size such as 140G");
+	if (bytes && bytes < BYTES_LEAST)
+		return wrong(err, key, value, "at least 1M: give a unit, such as 140G");
 	*ret_bytes = (double)bytes;
 	return 0;
 }

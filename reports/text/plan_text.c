@@ -219,10 +219,11 @@ static double *whole_cores(const struct report_plan *plan)
 	return whole;
 }
 
-/* Returns whole MiB; the part of a share may be a little less than it is by rounding. */
+/* Returns whole MiB, at least 1, as Slurm gives a whole node for 0; the part of a share may be a little less
+ * than it is by rounding. */
 static double whole_mib(double bytes)
 {
-	return floor(bytes / MIB + 1e-6);
+	return fmax(1, floor(bytes / MIB + 1e-6));
 }
 
 static void slurm_part(FILE *stream, const struct report_plan *plan, const struct plan_part *part, size_t n,

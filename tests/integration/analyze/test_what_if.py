@@ -338,8 +338,14 @@ class Plan(unittest.TestCase):
         self.refuse(2, "plan needs jobs", "--cluster", "1,2,4G")
         for cluster in ("8", "0,2,4G", "1,2,lots", "1,0,4G", "0x1,2,4G", "1,2,4G,5"):
             self.refuse(2, f"--cluster {cluster}", "--cluster", cluster, self.path("profile.json"))
+        for cluster in ("4,16,128", "2x4,16,1M"):
+            self.refuse(2, f"give a unit, such as --cluster {cluster.rstrip('M')}G", "--cluster", cluster, self.path("profile.json"))
+        self.refuse(1, "at least 1M", "--cluster", "1,2,4G", self.path("hungry.db") + ",dataset=4,resident=1G")
+        self.refuse(2, "1 to 1024 accelerators", "--cluster", "0,16,128G", self.path("profile.json"))
+        self.refuse(2, "one of equal|greedy|tune", "--cluster", "1,2,4G", "--strategy", "best", self.path("profile.json"))
+        self.refuse(2, "--trainer is an option of record or report or no verb, not of plan", "--trainer", 9, self.path("profile.json"))
+        self.refuse(2, "diesel-analyze plan --help", "--cluster", "1,2,4G", "--load", 3, self.path("profile.json"))
         self.refuse(2, "--core-step 0", "--cluster", "1,2,4G", "--core-step", "0", self.path("profile.json"))
-        self.refuse(2, "--strategy best", "--cluster", "1,2,4G", "--strategy", "best", self.path("profile.json"))
 
     def refuse(self, status, word, *args):
         done = run("plan", *args)

@@ -109,6 +109,9 @@ int plan_argument_parse(const char *text, struct plan_argument *ret_argument, st
 		*comma = *value = '\0';
 		r = set_key(&argument, key, value + 1, err);
 	}
+	if (r == 0 && isnan(argument.dataset_bytes) != isnan(argument.resident_bytes))
+		r = error_set(err, -EINVAL, "dataset=SIZE and resident=SIZE are needed together: add %s",
+			      isnan(argument.dataset_bytes) ? "dataset=SIZE" : "resident=SIZE");
 	if (r < 0) {
 		error_prefix(err, "%s", text);
 		return r;

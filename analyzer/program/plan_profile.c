@@ -11,7 +11,8 @@
 #include "served.h"
 #include "lib/json_read.h"
 
-#define POINTS_MAX 64
+#define POINTS_MAX  64
+#define BYTES_LEAST 0x1p20 /* less is a size in another unit */
 
 /* ---- profiles ---------------------------------------------------------------------------------------- */
 
@@ -49,23 +50,57 @@ static bool speeds_read(const json_t *rows, const struct plan_grid *grid, double
 	return true;
 }
 
+/* Refuses keys that nobody reads, because a misspelt one would change the plan unseen. */
+static int keys_check(const struct plan_argument *argument, const json_t *root, struct error *err)
+{
+	static const char *const known[] = {"schema",       "name",          "accelerators", "cores",
+					    "memory_bytes", "samples_per_s", "source"};
+	const json_t *accelerators = json_object_get(root, "accelerators"), *value;
+	const char *key;
+
+	json_object_foreach((json_t *)root, key, value)
+	{
+		size_t i = 0;
+
+		while (i < sizeof(known) / sizeof(known[0]) && strcmp(key, known[i]) != 0)
+			i++;
+		if (i == sizeof(known) / sizeof(known[0]))
+			return error_set(err, -EINVAL,
+					 "%s: unknown key \"%.64s\": a profile has schema, name, "
+					 "accelerators, cores, memory_bytes, samples_per_s and source",
+					 argument->file, key);
+	}
+	if (accelerators && !(json_is_integer(accelerators) && json_integer_value(accelerators) >= 1 &&
+			      json_integer_value(accelerators) <= 10000))
+		return error_set(err, -EINVAL, "%s: accelerators must be a whole number from 1 to 10000",
+				 argument->file);
+	return 0;
+}
+
 static int add_profile(const struct plan_argument *argument, const json_t *root, struct plan_inputs *inputs,
 		       struct error *err)
 {
 	struct plan_argument with = *argument;
-	double accelerators = json_number_of(root, "accelerators");
+	const json_t *accelerators = json_object_get(root, "accelerators");
 	struct plan_grid grid = {0};
 	struct plan_input *input;
-	int r;
+	int r = keys_check(argument, root, err);
 
+	if (r < 0)
+		return r;
 	grid.n_cores = points_read(json_object_get(root, "cores"), grid.cores);
 	grid.n_memory = points_read(json_object_get(root, "memory_bytes"), grid.memory_bytes);
 	if (!grid.n_cores || !grid.n_memory)
 		return error_set(err, -EINVAL,
 				 "%s: cores and memory_bytes must be lists of ascending numbers, at most %d",
 				 argument->file, POINTS_MAX);
+	if (grid.memory_bytes[0] < BYTES_LEAST)
+		return error_set(
+		    err, -EINVAL,
+		    "%s: memory_bytes begins with %g: give bytes, such as 34359738368 for 32 GiB",
+		    argument->file, grid.memory_bytes[0]);
 	if (!with.accelerators)
-		with.accelerators = accelerators >= 1 && accelerators <= 10000 ? (uint32_t)accelerators : 1;
+		with.accelerators = accelerators ? (uint32_t)json_integer_value(accelerators) : 1;
 	r = plan_inputs_new(inputs, &with,
 			    *json_string_of(root, "name") ? json_string_of(root, "name") : argument->file,
 			    &grid, &input);

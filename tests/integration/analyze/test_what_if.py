@@ -325,6 +325,9 @@ class Plan(unittest.TestCase):
         for content, word in (("{", "line 1"), ("{}", "expected a recording"),
                               (json.dumps(PROFILE | {"cores": [3, 1, 6]}), "ascending"),
                               (json.dumps(PROFILE | {"samples_per_s": [[1, 2]]}), "samples_per_s"),
+                              *((json.dumps(PROFILE | {"accelerators": n}), "from 1 to 10000") for n in (0, -1, 1.5, "1", None)),
+                              (json.dumps(PROFILE | {"acelerators": 2}), 'unknown key "acelerators"'),
+                              (json.dumps(PROFILE | {"memory_bytes": [8, 32]}), "memory_bytes begins with 8"),
                               (json.dumps(SERVED | {"jobs": []}), "served no job")):
             with open(broken, "w", encoding="utf-8") as file:
                 file.write(content)
@@ -340,6 +343,7 @@ class Plan(unittest.TestCase):
             self.refuse(2, f"--cluster {cluster}", "--cluster", cluster, self.path("profile.json"))
         for cluster in ("4,16,128", "2x4,16,1M"):
             self.refuse(2, f"give a unit, such as --cluster {cluster.rstrip('M')}G", "--cluster", cluster, self.path("profile.json"))
+        self.refuse(1, "add resident=SIZE", "--cluster", "1,2,4G", self.path("hungry.db") + ",dataset=4G")
         self.refuse(1, "at least 1M", "--cluster", "1,2,4G", self.path("hungry.db") + ",dataset=4,resident=1G")
         self.refuse(2, "1 to 1024 accelerators", "--cluster", "0,16,128G", self.path("profile.json"))
         self.refuse(2, "one of equal|greedy|tune", "--cluster", "1,2,4G", "--strategy", "best", self.path("profile.json"))

@@ -28,7 +28,7 @@ def pil_loader(data: torch.Tensor | numpy.ndarray[Any, Any]) -> PIL.Image.Image:
 
 
 def sample_numbers(batch):
-    """Returns the numbers of the samples of a native.Batch, as a list."""
+    """Returns the numbers in the whole dataset of the samples of a native.Batch, as a list."""
     return [item.sample for item in batch.items[:batch.n_items]]
 
 
@@ -43,8 +43,8 @@ def assembly_of(arrays, dataset, *arguments, **options):
 class Assembly:
     """Python work on the samples of a batch. Copied to worker processes with all objects it refers to.
 
-    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, number),
-    batches [data, labels, numbers]. measures: record in sample_ns how long each sample of the last batch took. decoded: a
+    arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, index),
+    batches [data, labels, indices]. measures: record in sample_ns how long each sample of the last batch took. decoded: a
     recipe.plan.Decoded, if dieseld decodes; dieseld then does the work of loader and transform."""
 
     def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding, return_ids=False,
@@ -71,7 +71,7 @@ class Assembly:
         if not self.has_work:
             if not batch.packed:
                 data = [arrays.copy(view) for view in data]
-            ids = [arrays.numbers((native.c_int64 * batch.n_items)(*sample_numbers(batch)))] if self.return_ids else []
+            ids = [arrays.numbers((native.c_int64 * batch.n_items)(*self.dataset.indices_of(sample_numbers(batch))))] if self.return_ids else []
             return [data, arrays.numbers(labels), *ids]
         samples = self._samples(data, labels[:], batch, epoch, index)
         try:
@@ -103,7 +103,7 @@ class Assembly:
         return views
 
     def _samples(self, data, labels, batch, epoch, index):
-        """Returns [(sample, label)] after loader and transforms, or [(sample, label, number)]."""
+        """Returns [(sample, label)] after loader and transforms, or [(sample, label, index)]."""
         samples, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
         for i, (item, label) in enumerate(zip(data, labels)):
@@ -116,7 +116,7 @@ class Assembly:
         return samples
 
     def sample(self, data, number, label, is_view=False):
-        """Returns (sample, label) after loader and transforms, or (sample, label, number). is_view: data must not be written to. An
+        """Returns (sample, label) after loader and transforms, or (sample, label, index). is_view: data must not be written to. An
         exception from these functions names the sample."""
         called = "loader"
         try:
@@ -130,7 +130,7 @@ class Assembly:
         except Exception as error:
             errors.name(error, self._named(number) + self._hint(called, error, data, number))
             raise
-        return (sample, label, number) if self.return_ids else (sample, label)
+        return (sample, label, self.dataset.indices_of([number])[0]) if self.return_ids else (sample, label)
 
     def _hint(self, called, error, data, number):
         """Returns what may explain an error of a function of the user's: it got the stored bytes, as an array."""
@@ -141,11 +141,11 @@ class Assembly:
         return ", of which the transform gets the stored bytes: decode images with decode=Decode(loader=pil_loader)"
 
     def _is_image(self, number):
-        return self.dataset.sample_path(number).lower().endswith(IMAGE_EXTENSIONS)
+        return self.dataset.path_of(number).lower().endswith(IMAGE_EXTENSIONS)
 
     def _named(self, number):
         try:
-            return f"sample {number}, {self.dataset.sample_path(number)} of {self.dataset.path}"
+            return f"sample {number}, {self.dataset.path_of(number)} of {self.dataset.path}"
         except Exception:  # the dataset cannot be opened here
             return f"sample {number} of {self.dataset.path}"
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         mtime_ns: int
 else:
     SampleStat = collections.namedtuple("SampleStat", ("sample", "bytes", "label", "mode", "mtime_ns"))
-    SampleStat.__doc__ = """A sample: its number, its length in bytes, its class (-1: none), and the mode (st_mode) and
+    SampleStat.__doc__ = """A sample: its index, its length in bytes, its class (-1: none), and the mode (st_mode) and
 modification time (ns since 1970) of the packed file."""
 
 
@@ -197,6 +197,31 @@ def _space(numpy: Any, out: Any, size: int) -> Any:
     return out.reshape(-1)[:size]
 
 
+def _no_integers(kind: str) -> TypeError:
+    return TypeError(f"indices of samples are integers, not {kind}" + ("; numpy.flatnonzero() makes them of a mask" if "bool" in kind else ""))
+
+
+def _integers(indices: Any) -> list[int]:
+    """Returns a list of int, of any integers. Raises TypeError, also for a mask: True is no index."""
+    kind = getattr(indices, "dtype", None)
+    if kind is not None and hasattr(indices, "tolist"):  # of NumPy, torch, JAX
+        if len(indices) and "int" not in str(kind):
+            raise _no_integers(str(kind))
+        indices = indices.tolist()
+    chosen = list(indices)
+    if set(map(type, chosen)) <= {int}:
+        return chosen
+    for i in chosen:
+        kind = str(getattr(i, "dtype", type(i).__name__))
+        if "bool" in kind or not hasattr(i, "__index__"):
+            raise _no_integers(kind)
+    return list(map(operator.index, chosen))
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if folder.rstrip("/") else name
+
+
 class Samples(collections.abc.Sequence["tuple[str, int]"]):
     """[(path inside the dataset, label)], made one by one: a list of ten million would take gigabytes."""
 
@@ -209,8 +234,7 @@ class Samples(collections.abc.Sequence["tuple[str, int]"]):
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
-        number = self._dataset.number(i)
-        return self._dataset.sample_path(number), self._dataset.label(number)
+        return self._dataset.sample_path(i), self._dataset.label(i)
 
 
 class Dataset:
@@ -225,7 +249,7 @@ class Dataset:
     version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
         newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
     fields: the names of the fields to take, in this order; others are neither copied nor decoded. "__key__" stands for a sample's
-        path, "__label__" for its class number, and "__id__" for its number in the dataset. Default: all fields. ValueError for a
+        path, "__label__" for its class number, and "__id__" for its index in this Dataset. Default: all fields. ValueError for a
         dataset without fields.
     columns: the index.json of MDS shards or LitData chunks that were indexed in place, or its folder. Their columns are the fields.
 
@@ -240,8 +264,8 @@ class Dataset:
     stat(), find().
 
     dataset[a:b:step], select(), filter(), random_split() and train_test_split() give Datasets with some of the
-    samples: the daemon serves such a Dataset by itself, shuffled chunk-wise. Its len(), [i], targets and samples are of
-    these samples. Its classes, and the numbers that sample_path(), label() and read() take, stay those of the whole.
+    samples: the daemon serves such a Dataset by itself, shuffled chunk-wise. Indices count these samples in all of its methods, so
+    that read_many([0]) and [0] are the same sample. number(i) is the number in the whole dataset. Its classes stay those of the whole.
 
     The connection belongs to a process: after a fork, and when the object is unpickled, it is opened again at first
     use. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError.
@@ -306,8 +330,8 @@ class Dataset:
             return None
         if not len(self):
             return ()
-        number = self.number(0)
-        data = self.read(number)
+        number = self._number_at(0)
+        data = self._read_number(number)
         try:
             found = self.reader.listed(native.address_of(data), len(data))
         except ValueError:
@@ -320,15 +344,16 @@ class Dataset:
         return self.reader.names if self.reader else None
 
     def named(self, number: int) -> str:
-        """The name of a sample in messages."""
-        return f"sample {number}, {self.sample_path(number)} of {self.path}"
+        """The name of a sample in messages, by its number in the whole dataset."""
+        return f"sample {number}, {self.path_of(number)} of {self.path}"
 
     def decoded(self, items: Any, n: int, labels: Sequence[int], numbers: Sequence[int], reader: decode.Reader | None = None) -> list[Any]:
-        """Returns (dict of fields, names of those that are images) for n samples in memory, an array of native.Item. reader: None for
-        the dataset's own."""
+        """Returns (dict of fields, names of those that are images) for n samples in memory, an array of native.Item. numbers: in the
+        whole dataset. reader: None for the dataset's own."""
         reader = reader or self.reader
         assert reader is not None
-        return reader.samples(items, n, lambda i: self.sample_path(numbers[i]), labels, numbers, lambda i: self.named(numbers[i]))
+        return reader.samples(items, n, lambda i: self.path_of(numbers[i]), labels,
+                              self.indices_of(numbers) if reader.has(decode.ID) else numbers, lambda i: self.named(numbers[i]))
 
     def _dicts(self, numbers: list[int], pieces: list[bytearray], labels: list[int]) -> list[Any]:
         return self.decoded(decode.items_of(pieces), len(numbers), labels, numbers) if numbers else []
@@ -439,24 +464,43 @@ class Dataset:
 
     def number(self, i: Any) -> int:
         """Returns the number in the whole dataset of the sample with this index. Raises IndexError, TypeError."""
-        index = self._index(i)
+        return self._number_at(self._index(i))
+
+    def _number_at(self, index: int) -> int:
         return index if self.subset is None else self.subset.sample(index)
+
+    @property
+    def _counts_all(self) -> bool:
+        """Whether an index is the number in the whole dataset."""
+        return self.subset is None and type(self).number is Dataset.number
 
     def _numbers_of(self, indices: Iterable[Any]) -> list[int]:
         """Returns [self.number(i) for i in indices]."""
-        chosen = list(map(operator.index, indices))
-        is_number = self.subset is None and type(self).number is Dataset.number
-        if is_number and chosen and 0 <= min(chosen) and max(chosen) < self._n_samples:
+        chosen = _integers(indices)
+        if self._counts_all and chosen and 0 <= min(chosen) and max(chosen) < self._n_samples:
             return chosen
         return [self.number(i) for i in chosen]
 
-    def sample_path(self, sample: int) -> str:
-        """Path of a sample inside the dataset, by its number."""
-        return native.borrowed_text(lib.diesel_dataset_path, self._connection.reader, self.path, sample)
+    def indices_of(self, numbers: Sequence[int]) -> list[int]:
+        """Returns the indices of samples, by their numbers in the whole dataset. Raises IndexError: a sample is not in the subset."""
+        if self.subset is None:
+            return list(numbers)
+        n = len(numbers)
+        found = (native.c_uint64 * n)(*numbers)
+        self.subset.to_indices(found, n)
+        return list(found)
 
-    def label(self, sample: int) -> int:
+    def path_of(self, number: int) -> str:
+        """Path of a sample, by its number in the whole dataset, as batches have it."""
+        return native.borrowed_text(lib.diesel_dataset_path, self._connection.reader, self.path, number)
+
+    def sample_path(self, i: int) -> str:
+        """Path of sample i inside the dataset."""
+        return self.path_of(self.number(i))
+
+    def label(self, i: int) -> int:
         """Its class, as ImageFolder numbers classes; -1: it lies in no class folder."""
-        label = self._info(sample).label
+        label = self._info(self.number(i)).label
         return label if self._numbers is None else self._numbers[label]
 
     def _labels(self, infos: Any) -> list[int]:
@@ -464,9 +508,9 @@ class Dataset:
         labels = (native.c_int32 * (2 * len(infos))).from_buffer(infos)[1::2] if len(infos) else []
         return labels if self._numbers is None else [self._numbers[label] for label in labels]
 
-    def sample_bytes(self, sample: int) -> int:
+    def sample_bytes(self, i: int) -> int:
         """Its length."""
-        return self._info(sample).bytes
+        return self._info(self.number(i)).bytes
 
     def _info(self, sample: int) -> native.SampleInfo:
         info = native.SampleInfo()
@@ -477,7 +521,7 @@ class Dataset:
 
     def _first_stranger(self, kind: int) -> str | None:
         number = Subset.stranger(*self._origin, kind)
-        return None if number is None else self.sample_path(number)
+        return None if number is None else self.path_of(number)
 
     def no_image(self) -> str | None:
         """The path of a sample whose name is not that of a JPEG, PNG or WebP file; None: there is none."""
@@ -487,39 +531,38 @@ class Dataset:
         """The path of a sample in no class folder, if other samples are in some; None: there is none."""
         return self._first_stranger(native.NO_CLASS)
 
-    def read(self, sample: int) -> bytearray:
-        """Returns the bytes of a sample, by its number, as a bytearray.
+    def read(self, i: int) -> bytearray:
+        """Returns the bytes of sample i, as a bytearray.
 
         A sample of a folder is read from its files, which costs less than asking dieseld for one sample."""
+        return self._read_number(self.number(i))
+
+    def _read_number(self, number: int) -> bytearray:
         if self.path.startswith(BUCKET):
-            return self.read_many([sample])[0]
-        data = bytearray(self._info(sample).bytes)
-        self._read_files([sample], [native.address_of(data)], [len(data)])
+            return self._read_as([number], self._infos([number]))[0]
+        data = bytearray(self._info(number).bytes)
+        self._read_files([number], [native.address_of(data)], [len(data)])
         return data
 
-    def read_many(self, samples: Iterable[int]) -> list[bytearray]:
-        """Returns the bytes of samples, by their numbers, each as a bytearray.
+    def read_many(self, indices: Iterable[int]) -> list[bytearray]:
+        """Returns the bytes of samples, by their indices, each as a bytearray.
 
         dieseld serves them from its cache: those in memory are copied from there, others come many per request. If its cache
-        cannot hold the dataset, or dieseld is gone, they are read from storage. Any thread may call it. Raises OSError: a
-        number without a sample, or a damaged sample."""
-        chosen = list(samples)
+        cannot hold the dataset, or dieseld is gone, they are read from storage. Any thread may call it. Raises
+        IndexError, and OSError for a damaged sample."""
+        chosen = self._numbers_of(indices)
         return self._read_as(chosen, self._infos(chosen))
 
-    def read_packed(self, samples: Any, out: Any = None) -> Any:
-        """Returns the bytes of samples, by their numbers (a list or an array), in one NumPy array: several times as fast as
+    def read_packed(self, indices: Any, out: Any = None) -> Any:
+        """Returns the bytes of samples, by their indices (a list or an array), in one NumPy array: several times as fast as
         read_many(), because no object is made for each.
 
         If all samples of the dataset have the same length (equal_bytes), returns an array of uint8, [n, equal_bytes]. Otherwise
         returns (data, offsets): sample i is data[offsets[i]:offsets[i + 1]]. out: an array of uint8, contiguous and large
         enough, whose memory the result uses; reusing one saves the time of new memory. Otherwise as read_many(). Needs NumPy.
-        Raises ValueError: out is too small or of another kind. TypeError: samples are no integers."""
+        Raises ValueError: out is too small or of another kind. TypeError: indices are no integers."""
         import numpy
-        given = samples if isinstance(samples, numpy.ndarray) else numpy.array(list(samples))
-        if given.size and given.dtype.kind not in "iu":
-            advice = "; numpy.flatnonzero() makes them of a mask" if given.dtype.kind == "b" else ""
-            raise TypeError(f"numbers of samples are integers, not {given.dtype}{advice}")
-        numbers = numpy.ascontiguousarray(given, dtype=numpy.uint64).ravel()
+        numbers = self._array_of_numbers(numpy, indices)
         n = len(numbers)
         if self.equal_bytes:
             data = _space(numpy, out, n * self.equal_bytes)
@@ -529,6 +572,18 @@ class Dataset:
         data = _space(numpy, out, offsets[n])
         self._pack(numbers.ctypes.data, n, data.ctypes.data, data.nbytes)
         return data, numpy.frombuffer(offsets, dtype=numpy.uint64)
+
+    def _array_of_numbers(self, numpy: Any, indices: Any) -> Any:
+        """Returns an array of uint64: [self.number(i) for i in indices]."""
+        if not isinstance(indices, numpy.ndarray) or not self._counts_all:
+            given = indices.ravel() if isinstance(indices, numpy.ndarray) else indices
+            return numpy.array(self._numbers_of(given), dtype=numpy.uint64)
+        if indices.size and indices.dtype.kind not in "iu":
+            raise _no_integers(str(indices.dtype))
+        given = indices.ravel()
+        if given.size and not 0 <= given.min() <= given.max() < self._n_samples:
+            given = numpy.array([self._index(i) for i in given.tolist()])
+        return numpy.ascontiguousarray(given, dtype=numpy.uint64)
 
     def _read_as(self, chosen: list[int], infos: Any) -> list[bytearray]:
         """Returns the bytes of samples whose native.SampleInfo are known."""
@@ -614,18 +669,19 @@ class Dataset:
                 raise errors.from_result(result, os.fsdecode(text.value), self.path)
 
     def find(self, path: str) -> int:
-        """Returns the number of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""
+        """Returns the index of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""
+        try:
+            return self.indices_of([self._find_number(path)])[0]
+        except IndexError:
+            raise KeyError(path) from None
+
+    def _find_number(self, path: str) -> int:
         text, number = os.fsencode(path), native.c_uint64()
         result = lib.diesel_dataset_find(self._connection.reader, text, len(text), byref(number))
         if result == -errno.ENOENT:
             raise KeyError(path)
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
-        if self.subset is not None:
-            try:
-                self.subset.to_indices((native.c_uint64 * 1)(number.value), 1)
-            except IndexError:
-                raise KeyError(path) from None
         return number.value
 
     def find_many(self, paths: Iterable[str]) -> list[int]:
@@ -639,13 +695,10 @@ class Dataset:
             raise KeyError(names[list(numbers).index(native.NOT_FOUND)])
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
-        found = list(numbers)
-        if self.subset is not None:
-            try:
-                self.subset.to_indices(numbers, n)
-            except IndexError:
-                raise KeyError(next(name for name in names if name not in self)) from None
-        return found
+        try:
+            return self.indices_of(numbers)
+        except IndexError:
+            raise KeyError(next(name for name in names if name not in self)) from None
 
     def __contains__(self, path: object) -> bool:
         """Whether there is a sample of this path."""
@@ -655,23 +708,39 @@ class Dataset:
             return False
 
     def listdir(self, path: str = "") -> list[str]:
-        """Returns the names in a folder of the whole dataset ("": the root), like os.listdir(): files, sorted, then folders.
+        """Returns the names in a folder ("": the root), like os.listdir(): files, sorted, then folders. A subset lists what it has.
         Raises FileNotFoundError, NotADirectoryError."""
         files, folders = self._list(path)
         return files + folders
 
     def walk(self, top: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
-        """Yields (path of a folder, names of its folders, names of its files), for this one and all folders below, in
-        the whole dataset, as os.walk() does from the top down. A folder that is removed from the second list is left
+        """Yields (path of a folder, names of its folders, names of its files), for this one and all folders below, as
+        os.walk() does from the top down. A subset lists what it has. A folder that is removed from the second list is left
         out. Raises FileNotFoundError, NotADirectoryError."""
         files, folders = self._list(top)
         yield top, folders, files
         for name in folders:
-            yield from self.walk(f"{top.rstrip('/')}/{name}" if top.rstrip("/") else name)
+            yield from self.walk(_joined(top, name))
 
     def _list(self, path: str) -> tuple[list[str], list[str]]:
         """The names of a folder's files, and of its folders."""
-        text, cursor, entry = os.fsencode(path.rstrip("/")), native.c_uint64(), native.Entry()
+        files, folders = self._list_all(path)
+        if self.subset is None:
+            return files, folders
+        files = [name for name in files if _joined(path, name) in self]
+        folders = [name for name in folders if self._has_some(_joined(path, name))]
+        if path.rstrip("/") and not files and not folders:
+            raise OSError(errno.ENOENT, f"this subset of {self.path} has no folder", path)
+        return files, folders
+
+    def _has_some(self, folder: str) -> bool:
+        """Whether samples of the subset are in a folder. The first one found is enough."""
+        files, folders = self._list_all(folder)
+        return any(_joined(folder, name) in self for name in files) or any(self._has_some(_joined(folder, name)) for name in folders)
+
+    def _list_all(self, path: str) -> tuple[list[str], list[str]]:
+        """The names of a folder's files, and of its folders, in the whole dataset."""
+        text, cursor, entry = os.fsencode(path).rstrip(b"/"), native.c_uint64(), native.Entry()
         names: tuple[list[str], list[str]] = ([], [])
         reader = self._connection.reader
         while (result := lib.diesel_dataset_list(reader, text, len(text), byref(cursor), byref(entry))) == 0:
@@ -686,22 +755,21 @@ class Dataset:
 
     def stat(self, path: str) -> SampleStat:
         """Returns facts about the sample with this path. Raises KeyError."""
-        number, found = self.find(path), native.Stat()
-        result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
+        i, found = self.find(path), native.Stat()
+        result = lib.diesel_dataset_stat(self._connection.reader, self._number_at(i), byref(found))
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
         label = found.label if self._numbers is None else self._numbers[found.label]
-        return SampleStat(number, found.bytes, label, found.mode, found.mtime_ns)
+        return SampleStat(i, found.bytes, label, found.mode, found.mtime_ns)
 
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return self._slice(i)
         if isinstance(i, str):
             return bytes(self.read(self.find(i)))
-        number = self.number(i)
         if self.reader:
-            return self._dicts([number], [self.read(number)], [self.label(number)])[0][0]
-        return self.read(number), self.label(number)
+            return self._dicts([self.number(i)], [self.read(i)], [self.label(i)])[0][0]
+        return self.read(i), self.label(i)
 
     def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
@@ -735,9 +803,9 @@ class Dataset:
         return self._of(Subset.slice(*self._origin, indices))
 
     def select(self, indices: Iterable[int]) -> Self:
-        """Returns the dataset with the samples of these indices, in the order of storage. Raises IndexError, or
+        """Returns the dataset with the samples of these indices, in the order of storage. Raises IndexError, TypeError, or
         ValueError if an index occurs twice."""
-        return self._of(Subset.select(*self._origin, [self._index(i) for i in indices]))
+        return self._of(Subset.select(*self._origin, list(map(self._index, _integers(indices)))))
 
     def filter(self, classes: str | int | Iterable[str | int] | None = None, paths: str | None = None) -> Self:
         """The dataset with the samples of certain classes, by their names or indices (-1: those in no class

@@ -779,8 +779,7 @@ class _Samples:
 
     def first(self):
         """Returns (path, bytes) of the first sample."""
-        number = self._dataset.number(0)
-        return self._dataset.sample_path(number), self._dataset.read(number)
+        return self._dataset.sample_path(0), self._dataset.read(0)
 
     def no_image(self):
         """Returns why dieseld cannot decode them as images, or None."""
@@ -800,13 +799,13 @@ class _Field(_Samples):
         whys = []
         for i in range(min(len(self._dataset), LOOKED_AT)):
             try:
-                return self._of(self._dataset.number(i))
+                return self._of(i)
             except (NotUnderstood, errors.DamagedData) as error:
                 whys.append(str(error))
         raise NotUnderstood(whys[0] if whys else "the dataset has no samples")
 
-    def _of(self, number):
-        path, data = self._dataset.sample_path(number), self._dataset.read(number)
+    def _of(self, i):
+        path, data = self._dataset.sample_path(i), self._dataset.read(i)
         try:
             fields = {name: rest for name, *rest in reversed(listed(self._dataset.reader.layout, native.address_of(data), len(data)))}
         except ValueError as error:

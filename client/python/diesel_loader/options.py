@@ -85,9 +85,9 @@ class Batches:
     memory_format: torch.channels_last: batches [B, C, H, W] lie in memory as [B, H, W, C] does, which is how the daemon writes them
         where it runs the whole transform; else workers put them so. None (default): as they come. ValueError with
         collate_fn, with an order of one's own, and without torch.
-    return_ids: True: samples are (sample, label, number), also for collate_fn, and batches [data, labels, ids]. ids,
-        int64 [B], are the numbers of the samples in the dataset, as in dataset[number], dataset.sample_path(number) and
-        `dieselctl ls`. Default: False.
+    return_ids: True: samples are (sample, label, index), also for collate_fn, and batches [data, labels, ids]. ids,
+        int64 [B], are the indices of the samples in the loader's dataset, as in dataset[i] and dataset.sample_path(i). In a
+        subset, dataset.number(i) is the number that `dieselctl ls` shows. Default: False.
     record: path of a batch log, to which a line of JSON is appended for each batch that is handed out. The line has its
         samples, the wait for it, and the cost of the functions, sample by sample (docs/reference/formats.md). With
         several ranks "batches.jsonl" is batches.rank0.jsonl, .... OSError at iter() if it cannot be opened; a full disk

@@ -43,6 +43,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     return_ids = False
     _listed = None  # numbers of the samples, if they are not in storage order; else None
+    _places = None  # number: index in _listed; made when it is needed
     # Dataset[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
@@ -78,12 +79,22 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         """True if the samples are in storage order."""
         return self._listed is None
 
-    def number(self, i):
-        return super().number(i) if self.is_in_order else self._listed[self._index(i)]
+    def _number_at(self, index):
+        return super()._number_at(index) if self.is_in_order else self._listed[index]
+
+    def indices_of(self, numbers):
+        if self.is_in_order:
+            return super().indices_of(numbers)
+        if self._places is None:
+            self._places = {number: i for i, number in enumerate(self._listed)}
+        try:
+            return [self._places[number] for number in numbers]
+        except KeyError as error:
+            raise IndexError(f"sample {error} is not in the subset") from None
 
     @property
     def targets(self):
-        return super().targets if self.is_in_order else [self.label(number) for number in self._listed]
+        return super().targets if self.is_in_order else [self.label(i) for i in range(len(self))]
 
     def _of(self, subset):
         if not self.is_in_order:
@@ -93,14 +104,13 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     def __getitem__(self, i):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
-        number = self.number(i)
+        number, label = self.number(i), self.label(i)
         if self.reader:
-            label = self.label(number)
-            return self._finished(self._dicts([number], [self.read(number)], [label]), [number], [label])[0]
-        return self._assembly().sample(_tensor(self.read(number)), number, self.label(number))
+            return self._finished(self._dicts([number], [self.read(i)], [label]), [number], [label])[0]
+        return self._assembly().sample(_tensor(self.read(i)), number, label)
 
     def __getitems__(self, indices):
-        chosen = [self.number(i) for i in indices]
+        chosen = self._numbers_of(indices)
         infos = self._infos(chosen)
         if self.reader:
             return self._finished(self._many_dicts(chosen, infos), chosen, self._labels(infos))
@@ -434,7 +444,7 @@ class _OwnSampler(ChunkShuffleSampler):
         yield from bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, epoch) if n else numbers
 
     def _bytes_of(self, i):
-        return self.dataset.sample_bytes(self.dataset.number(i))
+        return self.dataset.sample_bytes(i)
 
     def state_dict(self):
         return self._loader.state_dict()

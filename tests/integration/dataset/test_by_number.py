@@ -84,7 +84,7 @@ class FromTheCache(ByNumber):
         self.assertEqual([label for _, label in renumbered.__getitems__([0, N - 1])], [renumbered[0][1], renumbered[N - 1][1]])
         with self.assertRaises(IndexError):
             dataset.__getitems__([0, N])
-        with self.assertRaisesRegex(OSError, f"no sample {N}"):
+        with self.assertRaisesRegex(IndexError, f"index {N} is out of range"):
             dataset.read_many([0, N])
 
     def test_packed_samples_lie_one_after_another(self):
@@ -100,11 +100,16 @@ class FromTheCache(ByNumber):
         for wrong in (space[:-6], space[::2], space.view(numpy.int8), bytearray(1 << 20)):
             with self.assertRaisesRegex(ValueError, "out "):
                 dataset.read_packed(numbers, wrong)
-        with self.assertRaisesRegex(OSError, f"no sample {N}"):
-            dataset.read_packed([0, N])
-        for wrong, message in (([True, False], "not bool; numpy.flatnonzero"), (numpy.array([0.5, 1.2]), "not float64"), (["1"], "not <U1")):
-            with self.assertRaisesRegex(TypeError, message):
-                dataset.read_packed(wrong)
+        for wrong in (N, -N - 1):
+            for chosen in ([0, wrong], numpy.array([0, wrong])):
+                with self.assertRaisesRegex(IndexError, f"index {wrong} is out of range"):
+                    dataset.read_packed(chosen)
+        self.assertEqual([part.tolist() for part in dataset.read_packed(numpy.array([-1, 3]))], [part.tolist() for part in dataset.read_packed([N - 1, 3])])
+        for wrong, message in (([True, False], "not bool; numpy.flatnonzero"), (numpy.array([0.5, 1.2]), "not float64"), (["1"], "not str"), (numpy.array([True]), "not bool"),
+                               ([numpy.True_], "not bool"), ([0.5], "not float")):
+            for take in (dataset.read_packed, dataset[3:].read_packed, dataset.read_many, dataset.__getitems__, dataset.select):
+                with self.assertRaisesRegex(TypeError, message):
+                    take(wrong)
 
     def test_packed_samples_of_one_length_are_rows(self):
         tree, packed = self.folder / "rows", self.folder / "rows.diesel"

@@ -31,9 +31,10 @@ path, socket, wanted = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 dataset = Dataset(path, socket=socket)
 from diesel_loader.numpy import Batches, DataLoader
 found = {}
-for data, labels, ids in DataLoader(dataset.select(wanted), batch_size=4, shuffle=True, seed=3, batches=Batches(return_ids=True)):
+few = dataset.select(wanted)
+for data, labels, ids in DataLoader(few, batch_size=4, shuffle=True, seed=3, batches=Batches(return_ids=True)):
     for sample, i in zip(data, ids):
-        found[int(i)] = hashlib.sha256(bytes(sample)).hexdigest()
+        found[few.number(int(i))] = hashlib.sha256(bytes(sample)).hexdigest()
 read = {i: hashlib.sha256(dataset.read(i)).hexdigest() for i in wanted}
 print(json.dumps({"found": found, "read": read, "path": {i: dataset.sample_path(i) for i in wanted}}))
 """

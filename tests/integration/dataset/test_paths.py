@@ -85,9 +85,18 @@ class Paths(unittest.TestCase):
         self.assertNotIn("top", cats)
         with self.assertRaises(KeyError):
             cats["top"]
-        self.assertEqual(cats.find_many(["cat/1.bin"]), [self.ds.find("cat/1.bin")])
+        self.assertEqual([cats.number(i) for i in cats.find_many(["cat/1.bin"])], [self.ds.find("cat/1.bin")])
+        self.assertEqual(cats.stat("cat/1.bin").sample, cats.find("cat/1.bin"))
         with self.assertRaisesRegex(KeyError, "top"):
             cats.find_many(["cat/1.bin", "top"])
+        for part in (cats, self.ds.filter(paths="*deeper*"), self.ds.filter(paths="top"), self.ds[:0]):
+            listed = [f"{folder}/{file}" if folder else file for folder, _, files in part.walk() for file in files]
+            self.assertEqual(sorted(listed), sorted(path for path, _ in part.samples))
+            self.assertEqual(set(part.listdir()), {path.split("/")[0] for path, _ in part.samples})
+        with self.assertRaisesRegex(FileNotFoundError, "this subset of .* has no folder"):
+            cats.listdir("größe")
+        with self.assertRaises(TypeError):
+            self.ds.listdir(None)
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no torch")
     def test_paths_work_with_torch(self):

@@ -70,6 +70,41 @@ class SubsetTest(unittest.TestCase):
         return [dataset.number(i) for i in range(len(dataset))]
 
 
+class Indices(SubsetTest):
+    def test_all_methods_count_the_samples_of_the_subset(self):
+        train, _ = self.all.train_test_split(0.3, seed=7)
+        parts = {"split": train, "filter": self.all.filter(classes="cat"), "select": self.all.select([5, 40, 17]), "of a subset": train[3::4],
+                 "pickled": pickle.loads(pickle.dumps(train)), "classes": train.with_classes(["zebra", *self.all.classes]),
+                 "torch": diesel.Dataset(self.path)[7::3], "torch Subset": diesel.Dataset.of_torch_subset(torch.utils.data.Subset(diesel.Dataset(self.path), [40, 5, 17]))}
+        for name, part in parts.items():
+            with self.subTest(name):
+                paths, indices = [path for path, _ in part.samples], list(range(len(part)))
+                self.assertNotEqual(paths, self.paths[:len(paths)])
+                wanted = [self.all[path] for path in paths]
+                self.assertEqual([bytes(part[i][0].tolist()) if name.startswith("torch") else part[i][0] for i in indices], wanted)
+                self.assertEqual([part.read(i) for i in indices], wanted)
+                self.assertEqual(part.read_many(indices), wanted)
+                for chosen in (indices, numpy.array(indices), [i - len(part) for i in indices]):
+                    self.assertEqual([row.tobytes() for row in part.read_packed(chosen)], wanted)
+                self.assertEqual([part.sample_path(i) for i in indices], paths)
+                self.assertEqual([part.sample_bytes(i) for i in indices], list(map(len, wanted)))
+                self.assertEqual([part.label(i) for i in indices], part.targets)
+                self.assertEqual([part.find(path) for path in paths], indices)
+                self.assertEqual(part.find_many(paths), indices)
+                for take in (part.read, part.label, part.sample_path, part.sample_bytes, lambda i, part=part: part.read_many([i])):
+                    with self.assertRaisesRegex(IndexError, f"index {len(part)} is out of range"):
+                        take(len(part))
+
+    def test_ids_of_batches_are_indices(self):
+        part = diesel.Dataset(self.path)[7::3]
+        for options in ({}, {"transform": torch.clone, "num_workers": 1}, {"sampler": list(range(len(part))), "shuffle": False}):
+            ids = []
+            for data, _, numbers in self.loader(part, return_ids=True, **options):
+                self.assertEqual([bytes(item.tolist()) for item in data], [part.read(i) for i in numbers.tolist()])
+                ids += numbers.tolist()
+            self.assertEqual(sorted(ids), list(range(len(part))))
+
+
 class Outside(SubsetTest):
     def test_labels_of_none_are_told(self):
         """Samples in no class folder among others, by name; and what the line says leaves them out."""

@@ -109,7 +109,9 @@ class FieldAssembly(assembly.Assembly):
         if name == LABEL:
             return self.arrays.numbers((native.c_int64 * batch.n_items)(*self._labels(batch)))
         numbers = assembly.sample_numbers(batch)
-        return [self.dataset.sample_path(number) for number in numbers] if name == KEY else self.arrays.numbers((native.c_int64 * len(numbers))(*numbers))
+        if name == KEY:
+            return [self.dataset.path_of(number) for number in numbers]
+        return self.arrays.numbers((native.c_int64 * len(numbers))(*self.dataset.indices_of(numbers)))
 
     def _column(self, reader: Any, found: Any, k: int, named: Any) -> Any:
         kind, n = found.kinds[k * found.n], found.n
@@ -175,7 +177,7 @@ class FieldAssembly(assembly.Assembly):
             if self.target_transform:
                 sample[LABEL] = self.target_transform(label)
             if self.return_ids:
-                sample[ID] = number
+                sample[ID] = self.dataset.indices_of([number])[0]
             for name, value in sample.items():
                 if name == self._native:
                     sample[name] = self.decoded.finish(data)

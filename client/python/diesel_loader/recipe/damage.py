@@ -25,6 +25,6 @@ class Damage:
         for item in batch.items[:batch.n_items + (batch.n_damaged if self._skips else 0)]:
             if item.bytes == 0:
                 log.warning("%s: %s is damaged: it is %s (dieseld's log has the reason)", self._dataset.path,
-                            self._dataset.sample_path(item.sample), "left out" if self._skips else "all zeros")
+                            self._dataset.path_of(item.sample), "left out" if self._skips else "all zeros")
         if self.n >= MAX_NAMED:
             log.warning("%s: many damaged samples; the loader counts further ones in n_damaged, without a message", self._dataset.path)

@@ -50,7 +50,12 @@ class _Items:
         self._name = name
         self.results: list[WriteResult] = []
         for item in plan.items:
-            data = planner.resolve_data(item)
+            try:
+                data = planner.resolve_data(item)
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise TypeError(f"{item.index.fqn} of the state cannot be saved ({error})") from None
             if item.type == WriteItemType.BYTE_IO:
                 assert isinstance(data, io.BytesIO)
                 self._items.append((item, data.getvalue()))

@@ -110,7 +110,10 @@ class Checkpointer:
 
     def restore(self) -> Restored | None:
         """Loads the newest whole checkpoint into the objects, and returns it, or None if the folder has none. Damaged ones
-        are named in the log and passed over. With several ranks all of them call it. Call it before the first step."""
+        are named in the log and passed over. With several ranks all of them call it. Call it before the first step.
+
+        Raises KeyError if the checkpoint lacks an object, and whatever an object raises that refuses its state. Models and
+        optimizers are then as they were."""
         for path, about, file in self._place.whole():
             state = self._load(path, about, file)
             give(path, self._objects, state)

@@ -218,7 +218,13 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	const char *fetching;
 
 	if (from_ns < *at_ns) {
-		charge(walk, role, walk_no_core_text, false, *at_ns - from_ns);
+		/* Without the sleep for storage, the thread would not have had to queue, as the replay
+		 * has it. */
+		bool fetches =
+		    !starts_up(walk, thread, *at_ns) && off->waking_ns > off->begin_ns && !off->waker_tid &&
+		    ((off->flags & EVENT_FLAG_MAJOR_FAULT) || walk_fetching(thread, role, off->begin_ns));
+
+		charge(walk, role, walk_no_core_text, fetches, *at_ns - from_ns);
 		*at_ns = from_ns;
 	}
 	if (*at_ns <= walk->begin_ns || *at_ns <= off->begin_ns)

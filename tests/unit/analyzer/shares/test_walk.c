@@ -115,6 +115,21 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 	scene_free(&scene);
 }
 
+/* A thread queues for a core because it slept for storage, so that faster storage ends this wait, too. */
+static void test_the_queue_behind_a_read_fetches(void **state)
+{
+	struct tally tally;
+
+	script_begin(&s);
+	script_off(&s, TRAINER, 100, 200, 230, 0x2, TIMER_WOKE);
+	script_call(&s, TRAINER, 95, 230, SYS_read, EVENT_FILE_REG, DATA_FILE, 1000);
+	script_off(&s, TRAINER, 300, 300, 340, 0, TIMER_WOKE);
+	script_exit(&s, TRAINER, 1000);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
+	assert_int_equal(walk(&scene, 50, 500, &tally), 135);
+	assert_int_equal(ticks_of(&tally, "waiting for a core"), 30 + 40);
+}
+
 /* A sleep that an interrupt ends stays with the sleeper. It is cut at the wait's edges. */
 static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 {
@@ -486,7 +501,8 @@ static void test_marks_for_chunks_alone_are_fetch(void **state)
 UNIT_TESTS(cmocka_unit_test(test_a_tally_adds_up_by_role_and_text),
 	   cmocka_unit_test(test_a_trainer_on_its_cpu_computes),
 	   cmocka_unit_test(test_an_interrupted_sleep_stays_with_the_sleeper),
-	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_sleeps_that_fetch),
+	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_the_queue_behind_a_read_fetches),
+	   cmocka_unit_test(test_sleeps_that_fetch),
 	   cmocka_unit_test(test_a_wait_is_walked_through_its_wakers),
 	   cmocka_unit_test(test_imports_of_a_worker_are_start_up),
 	   cmocka_unit_test(test_time_before_a_birth_is_the_parent_s), cmocka_unit_test(test_tids_used_again),

@@ -4,6 +4,7 @@
 #include "private.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,7 +65,12 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 			return error_errno(err, r, "cannot list the threads of process %d", (int)tgid);
 	}
 	if (!collector_has(collector, tgid))
-		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);
+		return kill(tgid, 0) == 0 || errno == EPERM
+			   ? error_set(
+				 err, -EPERM,
+				 "process %d cannot be recorded: this kernel keeps it from being traced",
+				 (int)tgid)
+			   : error_set(err, -ESRCH, "there is no process %d", (int)tgid);
 	return 0;
 }
 

@@ -34,7 +34,7 @@ struct diesel_writer {
 	pid_t owner; /* process that may use the writer; forked children may not */
 	int channel_fd;
 	pthread_mutex_t lock;
-	struct path_set paths;
+	struct path_set paths, folders;
 	uint8_t *buffer; /* bytes of samples to send; [n_sent, n) is not sent yet */
 	size_t n_sent, n, n_allocated;
 	bool has_layout;            /* the next field is set */
@@ -188,6 +188,37 @@ static void append_data(struct diesel_writer *w, const struct put_sample *item)
 	}
 }
 
+/* Returns the length of the folder of a path of this length; 0: the dataset's own folder. */
+static size_t folder_length(const char *path, size_t length)
+{
+	while (length > 0 && path[length - 1] != '/')
+		length--;
+	return length > 0 ? length - 1 : 0;
+}
+
+/* Refuses a path that is a folder of another sample, or lies below a sample. Notes its folders. */
+static int note_folders(struct diesel_writer *w, const struct diesel_sample *s, struct error *err)
+{
+	char text[200], other[200];
+	int r = 1;
+
+	text_printable(text, sizeof(text), s->path, s->path_length);
+	if (path_set_has(&w->folders, s->path, s->path_length))
+		return error_set(
+		    err, -EEXIST,
+		    "%s: '%s' is a folder of samples that this writer has put: give the sample another path",
+		    w->name, text);
+	for (size_t n = folder_length(s->path, s->path_length); n > 0; n = folder_length(s->path, n))
+		if (path_set_has(&w->paths, s->path, n))
+			return error_set(err, -EEXIST,
+					 "%s: '%s' needs a folder '%s', but this writer has put a sample of "
+					 "that path: give one of them another path",
+					 w->name, text, text_printable(other, sizeof(other), s->path, n));
+	for (size_t n = folder_length(s->path, s->path_length); n > 0 && r > 0; n = folder_length(s->path, n))
+		r = path_set_add(&w->folders, s->path, n);
+	return r < 0 ? error_errno(err, r, "%s", w->name) : 0;
+}
+
 static int put(struct diesel_writer *w, const struct put_sample *item, struct error *err)
 {
 	const struct diesel_sample *s = item->sample;
@@ -208,8 +239,12 @@ static int put(struct diesel_writer *w, const struct put_sample *item, struct er
 	if (r < 0)
 		return r;
 	r = reserve(w, sizeof(record) + s->path_length + item->bytes);
-	if (r == 0)
-		r = path_set_add(&w->paths, s->path, s->path_length);
+	if (r < 0)
+		return error_errno(err, r, "%s", w->name);
+	r = note_folders(w, s, err);
+	if (r < 0)
+		return r;
+	r = path_set_add(&w->paths, s->path, s->path_length);
 	if (r < 0)
 		return error_errno(err, r, "%s", w->name);
 	if (r == 0)
@@ -390,6 +425,7 @@ void diesel_writer_free(struct diesel_writer *w)
 	closep(&w->channel_fd);
 	pthread_mutex_destroy(&w->lock);
 	path_set_free(&w->paths);
+	path_set_free(&w->folders);
 	free(w->buffer);
 	free(w->name);
 	free(w);

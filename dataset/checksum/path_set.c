@@ -2,7 +2,6 @@
 #include "dataset/path_set.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "checksum.h"
@@ -35,10 +34,27 @@ static int grow(struct path_set *s)
 	return 0;
 }
 
-int path_set_add(struct path_set *s, const char *path, size_t length)
+static struct path_set_slot slot_of(const char *path, size_t length)
 {
 	struct checksum_128 checksum = checksum_xxh3_128(path, length);
-	struct path_set_slot wanted = {checksum.low, checksum.high | (!checksum.low && !checksum.high)};
+
+	return (struct path_set_slot){checksum.low, checksum.high | (!checksum.low && !checksum.high)};
+}
+
+bool path_set_has(const struct path_set *s, const char *path, size_t length)
+{
+	const struct path_set_slot wanted = slot_of(path, length);
+
+	if (s->n == 0)
+		return false;
+	const struct path_set_slot *slot = find(s, &wanted);
+
+	return slot->low || slot->high;
+}
+
+int path_set_add(struct path_set *s, const char *path, size_t length)
+{
+	const struct path_set_slot wanted = slot_of(path, length);
 
 	if (s->n_slots == 0 || s->n >= s->n_slots / 4 * 3) {
 		int r = grow(s);

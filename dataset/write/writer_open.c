@@ -76,7 +76,12 @@ static int make_directory(struct writer *w, struct error *err)
 
 static int no_directory(const struct writer *w, int r, struct error *err)
 {
-	if (!w->place->ops && (r == -ENOENT || r == -ENOTDIR))
+	if (!w->place->ops && r == -ENOTDIR)
+		return error_set(
+		    err, r,
+		    "%s, or what is above it, is a file, but a dataset is a folder: choose another path",
+		    w->path);
+	if (!w->place->ops && r == -ENOENT)
 		return error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`",
 				 w->path, w->path);
 	return file_error(err, r, "open", w->place->ops ? w->place->folder : w->path);

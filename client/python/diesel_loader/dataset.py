@@ -829,6 +829,8 @@ class Dataset:
     def random_split(self, lengths: Sequence[float], seed: int = 0, by_class: bool = False) -> list[Self]:
         """Datasets with parts of the samples, at random: a pure function of the seed, on any machine. lengths: sizes, or
         fractions that add up to 1. by_class: each class is divided in these proportions (stratified)."""
+        if not hasattr(seed, "__index__"):
+            raise TypeError(f"seed must be an integer, not {seed!r}")
         sizes = part_sizes(lengths, len(self))
         return [self._of(part) for part in Subset.split(*self._origin, sizes, seed, by_class)]
 

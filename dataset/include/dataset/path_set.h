@@ -6,6 +6,7 @@
  * is stored. {0} is an empty set. Not thread-safe.
  */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,4 +19,5 @@ struct path_set {
 
 /* Adds a path. Returns 1, or 0 if the set had it already. -ENOMEM leaves the set as it was. */
 int path_set_add(struct path_set *s, const char *path, size_t length);
+bool path_set_has(const struct path_set *s, const char *path, size_t length);
 void path_set_free(struct path_set *s);

@@ -147,6 +147,11 @@ class Put(Case):
                     w.put(wrong, b"")
             with self.assertRaisesRegex(FileExistsError, "has already put 'a/b'"):
                 w.put("a/b", b"2")
+            for wrong in ("a/b/c", "a/b/c/d"):
+                with self.assertRaisesRegex(FileExistsError, f"'{wrong}' needs a folder 'a/b', but"):
+                    w.put(wrong, b"")
+            with self.assertRaisesRegex(FileExistsError, "'a' is a folder of samples"):
+                w.put("a", b"")
             for wrong in ("text", 3, None):
                 with self.assertRaises(TypeError):
                     w.put("c", wrong)
@@ -155,6 +160,10 @@ class Put(Case):
             with self.assertRaisesRegex(ValueError, "mtime"):
                 w.put("c", b"", mtime=-1)
             w.put("c", b"3")
+        with self.assertRaisesRegex(ValueError, "chunk_bytes must be a size .* not -1"):
+            diesel_loader.create("other", chunk_bytes=-1)
+        with self.assertRaisesRegex(NotADirectoryError, "test_put.py, or what is above it, is a file, but a dataset is a folder"):
+            diesel_loader.create(__file__)
         is_sound(1, 2)
         self.assertEqual(read("a/b"), b"1")
 

@@ -95,6 +95,9 @@ class Indices(SubsetTest):
                     with self.assertRaisesRegex(IndexError, f"index {len(part)} is out of range"):
                         take(len(part))
 
+        with self.assertRaisesRegex(TypeError, "seed must be an integer, not 'a'"):
+            self.all.train_test_split(0.3, seed="a")
+
     def test_ids_of_batches_are_indices(self):
         part = diesel.Dataset(self.path)[7::3]
         for options in ({}, {"transform": torch.clone, "num_workers": 1}, {"sampler": list(range(len(part))), "shuffle": False}):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import ctypes
 import errno
+import operator
 import os
 import threading
 import time
@@ -51,6 +52,8 @@ class Writer:
         self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # error text of the current call
         on_demand.find_dieselctl()
         flags = (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0) | (native.WRITER_SHARED if shared else 0)
+        if operator.index(chunk_bytes) < 0:
+            raise ValueError(f"chunk_bytes must be a size from 4 MiB to 64 MiB, or 0 for the default, not {chunk_bytes}")
         options = native.WriterOptions(chunk_bytes, flags, zstd or 0, None if meta is None else os.fsencode(meta))
         handle = ctypes.c_void_p()
         try:
@@ -83,7 +86,8 @@ class Writer:
         begin as a JPEG, PNG, WebP, GIF, BMP or TIFF file are an image. All samples of a dataset are bytes, or all are dicts.
 
         Raises ValueError for an invalid path or field, or for bytes among dicts, and TypeError for a value of another type. Raises
-        FileExistsError for a path that this writer has put before, OSError (EFBIG) above 1 GiB. In these cases the sample is refused,
+        FileExistsError for a path that this writer has put before, or that is a folder of another sample or needs one where a sample is,
+        OSError (EFBIG) above 1 GiB. In these cases the sample is refused,
         and the writer stays usable. Any other OSError, such as a full disk, may concern an earlier sample, and ends the writer.
         """
         name = os.fsencode(path)

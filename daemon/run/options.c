@@ -204,8 +204,15 @@ static int read_setting(struct config_reading *r, char *name, char *value)
 	int result;
 
 	if (!r->ours) {
-		if (!is_setting(name))
-			return 0;
+		if (!is_setting(name) && r->section[0])
+			return 0; /* another program's */
+		if (!is_setting(name)) {
+			(void)unknown(name, &err);
+			return mistake(r, name,
+				       "%s is outside a section, and is no setting: write [%s] on a line "
+				       "above it, and %s",
+				       name, SECTION, err.text);
+		}
 		return mistake(r, name, "%s has no effect %s%s%s: write [%s] on a line above it", name,
 			       r->section[0] ? "in [" : "outside a section", r->section,
 			       r->section[0] ? "]" : "", SECTION);

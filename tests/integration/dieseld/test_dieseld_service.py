@@ -420,6 +420,7 @@ class WrongConfigurations(unittest.TestCase):
     # (file, line of the mistake, error, fix)
     WRONG = (
         ("cache = 4G\n", 1, "cache has no effect outside a section", "write [dieseld]"),
+        ("cashe = 4G\n", 1, "cashe is outside a section, and is no setting", "write [dieseld] on a line above it, and write cache"),
         ("; mine\n\n[diesel]\n; x\n", 3, "found [diesel], but no [dieseld]", "write [dieseld]"),
         ("[diesel]\ncache = 4G\n", 2, "cache has no effect in [diesel]", "write [dieseld]"),
         ("[dieseld]\ncache = 4G\n[Dieseld]\nprefetch = 4\n", 4, "prefetch has no effect in [Dieseld]", "write [dieseld]"),

@@ -363,11 +363,11 @@ class LoaderTest(unittest.TestCase):
                     with contextlib.closing(diesel.DataLoader(dataset, shuffle=True, **grouped({"rank": rank, "return_ids": True, **options}))) as loader:
                         for epoch in range(3):
                             sampler.set_epoch(epoch)
-                            want = [[dataset.number(i) for i in numbers] for numbers in sampler.batches()]
+                            want = list(sampler.batches())
                             got.append([numbers.tolist() for *_, numbers in loader])
                             self.assertEqual(got[-1], want, (name, rank, epoch, options))
                 every = sorted(i for batches in got for numbers in batches for i in numbers)
-                self.assertEqual(every, sorted([dataset.number(i) for i in range(len(dataset))] * 3))
+                self.assertEqual(every, sorted([*range(len(dataset))] * 3))
 
     def test_the_daemon_goes_on_in_the_lanes_of_the_epoch(self):
         every = list(range(60))

@@ -57,6 +57,7 @@ struct cached_chunk {
 	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
 			  */
 	bool is_taken;   /* in memory; dealt to a lane of another node, and that node has the chunk */
+	bool is_unread;  /* if BAD: storage was out of reach; nothing is known about the bytes */
 	enum chunk_from from; /* source of the chunk, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
@@ -129,7 +130,7 @@ struct dataset_payers {
 
 /* Chunks that are being loaded. */
 struct dataset_loads {
-	uint64_t n_bad; /* chunks whose last load found damage */
+	uint64_t n_bad; /* chunks whose last load found damage, or failed */
 	uint64_t bytes;
 	uint32_t n, n_verifying; /* n: chunks being loaded; n_verifying: those of n that are already read */
 	uint32_t n_asking, n_for_peers; /* parts of n: requested from another node; loaded for another node */

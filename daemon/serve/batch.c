@@ -51,11 +51,11 @@ void batch_fail(struct batch *b, int status, const char *why)
 		 (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
-static void fail_by_sample(struct batch *b, const char *why, const struct snapshot_sample *s)
+static void fail_by_sample(struct batch *b, int status, const char *why, const struct snapshot_sample *s)
 {
 	size_t n;
 
-	batch_fail(b, -EBADMSG, why);
+	batch_fail(b, status, why);
 	n = strlen(b->error);
 	snprintf(b->error + n, sizeof(b->error) - n, " needs its sample %.*s", (int)s->path_length, s->path);
 }
@@ -112,7 +112,8 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
 		    s.offset + s.bytes > d->chunks[s.chunk].bytes) {
-			fail_by_sample(b, "this version of dieseld does not support the encoding of a sample",
+			fail_by_sample(b, -EBADMSG,
+				       "this version of dieseld does not support the encoding of a sample",
 				       &s);
 			return;
 		}
@@ -138,7 +139,8 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 			continue;
 		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
 		fail_by_sample(
-		    b, d->chunks[chunk].error ? d->chunks[chunk].error : "dieseld cannot serve a chunk", &s);
+		    b, d->chunks[chunk].is_unread ? -EIO : -EBADMSG,
+		    d->chunks[chunk].error ? d->chunks[chunk].error : "dieseld cannot serve a chunk", &s);
 		return;
 	}
 }

@@ -102,8 +102,11 @@ static json_t *dataset_status(const struct cached_dataset *d)
 {
 	json_t *bad = json_array();
 
-	for (uint64_t i = 0; i < d->info.n_chunks && json_array_size(bad) < d->loads.n_bad; i++) {
-		if (d->chunks[i].state == CHUNK_BAD)
+	for (uint64_t i = 0, n = 0; i < d->info.n_chunks && n < d->loads.n_bad; i++) {
+		if (d->chunks[i].state != CHUNK_BAD)
+			continue;
+		n++;
+		if (!d->chunks[i].is_unread)
 			json_array_append_new(bad, json_text(d->chunks[i].error ? d->chunks[i].error : "?"));
 	}
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o}", "path", json_text(d->path), "version",

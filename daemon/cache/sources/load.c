@@ -180,6 +180,25 @@ static enum load_step load_ready(struct chunk_load *l)
 	return load_end(l);
 }
 
+static bool is_storage_error(int result)
+{
+	switch (-result) {
+	case EIO:
+	case EREMOTEIO:
+	case ESTALE:
+	case ETIMEDOUT:
+	case EHOSTDOWN:
+	case EHOSTUNREACH:
+	case ENETDOWN:
+	case ENETUNREACH:
+	case ENOTCONN:
+	case ECONNREFUSED:
+	case ECONNRESET:
+	case ECONNABORTED: return true;
+	default: return false;
+	}
+}
+
 static enum load_step load_bad(struct chunk_load *l)
 {
 	struct cache *c = l->cache;
@@ -187,11 +206,12 @@ static enum load_step load_bad(struct chunk_load *l)
 	bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
 
 	k->state = CHUNK_BAD;
+	k->is_unread = is_storage_error(l->result);
 	k->retry_ns = damage ? 0 : clock_monotonic_ns() + RETRY_NS;
 	free(k->error);
 	k->error = strdup(l->error.text);
 	l->dataset->loads.n_bad++;
-	c->counters.damaged++;
+	c->counters.damaged += !k->is_unread;
 	cache_drop_segment(c, l->segment);
 	log_limited(cache_lines_of(c, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
 	return load_end(l);
@@ -362,25 +382,6 @@ static enum load_step load_verified(struct chunk_load *l)
 }
 
 /* Failing */
-
-static bool is_storage_error(int result)
-{
-	switch (-result) {
-	case EIO:
-	case EREMOTEIO:
-	case ESTALE:
-	case ETIMEDOUT:
-	case EHOSTDOWN:
-	case EHOSTUNREACH:
-	case ENETDOWN:
-	case ENETUNREACH:
-	case ENOTCONN:
-	case ECONNREFUSED:
-	case ECONNRESET:
-	case ECONNABORTED: return true;
-	default: return false;
-	}
-}
 
 static void on_waited(uv_timer_t *timer)
 {

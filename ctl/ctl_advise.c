@@ -102,7 +102,12 @@ static int advise(const struct option_verb *verb, const char *path, bool json)
 	if (r == 0)
 		r = history_load_rounds(history, on_round, &c, &n_foreign, &err);
 	history_close(history);
-	if (r == -EEXIST || r == -EBADMSG)
+	if (r == -ENOENT)
+		r = error_set(&err, r,
+			      "there is no history %s: start dieseld with --history %s, and run jobs on it, "
+			      "or name the file that its --history names",
+			      path, path);
+	else if (r == -EEXIST || r == -EBADMSG)
 		r = error_set(&err, r, "%s is not a history: name the file of dieseld --history", path);
 	else if (r == -ENOMEM)
 		r = error_set(&err, r, "out of memory");

@@ -63,6 +63,11 @@ static int parse_value(const char *value, bool bytes, struct wire_setting *s, co
 		s->flags = WIRE_SETTING_AUTO;
 		return 0;
 	}
+	if ((s->key == WIRE_SET_READ_LIMIT || s->key == WIRE_SET_READ_OPS_LIMIT) &&
+	    strcmp(value, "none") == 0) { /* as it is shown */
+		s->value = 0;
+		return 0;
+	}
 	if (bytes && units_parse_bytes(value, &s->value) < 0)
 		return error_set(err, -EINVAL, "%s: must be a number of bytes, such as 4G, or auto",
 				 argument);

@@ -85,8 +85,8 @@ static int check_tunable(const struct control *c, const struct wire_set *m, stru
 			continue;
 		if (knob == TUNER_CLIENT_WORKERS)
 			return error_set(err, -EOPNOTSUPP,
-					 "cannot set client-workers of job %llu: its program passes "
-					 "num_workers=N. Use num_workers=\"auto\" to let dieseld choose",
+					 "cannot set client-workers of job %llu: its loader keeps "
+					 "their number. Leave out num_workers=N, or write \"auto\"",
 					 (unsigned long long)m->job);
 		return error_set(err, -EOPNOTSUPP,
 				 "cannot set %s of job %llu: dieseld decodes no images for this job",

@@ -176,6 +176,7 @@ void round_views(struct tuner_round *round)
 		const struct tuner_job *job = &round->state->jobs[i];
 		const struct job_figures *f = &round->plans[i].now;
 		struct tuner_view *v = &round->ret->views[i];
+		char speed[80];
 
 		*v = (struct tuner_view){.job = job->job,
 					 .phase = job->phase,
@@ -192,10 +193,17 @@ void round_views(struct tuner_round *round)
 		case TUNER_PHASE_IDLE: snprintf(v->text, sizeof(v->text), "takes no data"); break;
 		case TUNER_PHASE_JUMPING:
 		case TUNER_PHASE_SETTLED:
+			/* Both are measured, so that the rate may be the larger one. */
+			if (f->rate > v->demand)
+				snprintf(speed, sizeof(speed), "%.0f samples/s, all that are requested",
+					 f->rate);
+			else
+				snprintf(speed, sizeof(speed), "%.0f of %.0f samples/s requested", f->rate,
+					 v->demand);
 			snprintf(v->text, sizeof(v->text),
-				 "%.0f of %.0f samples/s requested; waits %.1f%% for data (%.1f%% storage, "
+				 "%s; waits %.1f%% for data (%.1f%% storage, "
 				 "%.1f%% preparing)",
-				 f->rate, v->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
+				 speed, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
 			break;
 		}
 		words_mend(v->text);

@@ -287,6 +287,7 @@ class Control(Case):
         daemon = self.tuned()
         self.assertIsNone(daemon.status()["reads"]["limit_bytes_per_s"])
         self.assertIn("read-limit none", ctl(daemon, "set", "--limit", "cache-max=auto"))
+        self.assertIn("read-limit none", ctl(daemon, "set", "--limit", "read-limit=none"))
         self.assertIn("read-limit 2.0 MiB", ctl(daemon, "set", "--limit", "read-limit=2M"))
         job = self.job(daemon)
         wait_until("the limit keeps reads back", lambda: daemon.status()["reads"]["limited_s"] > 0.5)
@@ -448,6 +449,7 @@ class Control(Case):
             f.write("text " * 300)
         for path in (other, "/nowhere.db"):
             self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
+        self.assertIn("there is no history /nowhere.db: start dieseld with --history /nowhere.db", ctl("/nowhere", "advise", "/nowhere.db", status=1))
         # SQLite files: a foreign one, a session of a newer version, an empty one, half of one.
         for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "or record again"),
                                            (0x444c5331, 2, "too short to decide on"), (0x444c5331, None, "neither a history")):

@@ -205,7 +205,7 @@ static int read_setting(struct config_reading *r, char *name, char *value)
 
 	if (!r->ours) {
 		if (!is_setting(name) && r->section[0])
-			return 0; /* another program's */
+			return 0; /* of another program */
 		if (!is_setting(name)) {
 			(void)unknown(name, &err);
 			return mistake(r, name,

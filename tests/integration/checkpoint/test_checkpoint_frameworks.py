@@ -22,6 +22,7 @@ import traceback
 import unittest
 import urllib.request
 import warnings
+from unittest import mock
 
 from checkpoint_support import Case, saver_of, support
 import free_ports
@@ -30,7 +31,7 @@ import numpy
 import torch
 
 import diesel_loader.torch as diesel
-from diesel_loader.checkpoint import Checkpointer
+from diesel_loader.checkpoint import Checkpointer, persister
 from diesel_loader.checkpoint.files import Files
 
 N, BYTES, STEPS, SAVED, KILLED = 96, 32, 20, 10, 13   # samples; steps of a run, before its checkpoint and before its death
@@ -314,6 +315,25 @@ class OneFile(Case):
         self.save(4)
         self.files.wait()
         self.assertEqual(torch.load(self.path, weights_only=False)["any"].value, 4)
+
+    def test_a_process_that_writes_and_is_stopped_holds_no_save_up_and_nothing_makes_way(self):
+        for name, value in (("SILENT_S", 0.5), ("PATIENCE_S", 0.05)):
+            self.enterContext(mock.patch.object(persister, name, value))
+        self.save(1)
+        self.files.wait()
+        saver, made_way = saver_of(os.getpid()), []
+        os.kill(saver, signal.SIGSTOP)
+        self.save(2)
+        self.save(3, "new.ckpt")
+        self.said(rf"new.ckpt is not written: .*pid {saver}\) has got no further.*kill -KILL {saver}$")
+        self.files.after_save(lambda: made_way.append(3))
+        os.kill(saver, signal.SIGCONT)
+        self.files.wait()
+        self.assertEqual((made_way, self.names()), ([], ["some.ckpt"]))
+        self.save(4, "new.ckpt")
+        self.files.after_save(lambda: made_way.append(4))
+        self.files.wait()
+        self.assertEqual((made_way, self.names()), ([4], ["new.ckpt", "some.ckpt"]))
 
     def test_half_written_files_of_killed_processes_are_removed_and_those_of_others_stay(self):
         os.mkdir(self.folder)

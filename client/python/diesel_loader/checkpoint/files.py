@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
+from . import persister
 from .persister import Ended
 from .snapshot import Saver
 from .tensors import Pickled
@@ -25,6 +26,7 @@ class Files:
         self._pid = os.getpid()
         self._path: str | None = None      # being written
         self._has_failed = False
+        self._is_skipped = False           # the last save
         self._later: list[Callable[[], None]] = []
         self._began_s: float | None = None
         self._number = 0
@@ -32,6 +34,12 @@ class Files:
     def save(self, state: object, path: str | os.PathLike[str]) -> None:
         """Raises OSError if the folder cannot be made, and what pickle raises."""
         self.wait()
+        self._is_skipped = self._saver.is_writing
+        if self._is_skipped:
+            log.warning("the checkpoint %s is not written: the one before is still not written, because the process that writes (pid %d) has got "
+                        "no further for %d s. Training goes on. To start another one: kill -KILL %d", os.fspath(path), self._saver.pid,
+                        persister.SILENT_S, self._saver.pid)
+            return
         now, path = time.monotonic(), os.path.abspath(path)
         folder, name = os.path.split(path)
         os.makedirs(folder, exist_ok=True)
@@ -48,6 +56,8 @@ class Files:
     def after_save(self, action: Callable[[], None]) -> None:
         """Calls it when the last save is on disk: at once, if it is. Never, if it has failed: so nothing makes way for it."""
         self._leave_parents()
+        if self._is_skipped:
+            return
         self._poll(0.0)
         if self._path is not None:
             self._later.append(action)
@@ -55,10 +65,10 @@ class Files:
             action()
 
     def wait(self) -> None:
-        """Returns when the last save is on disk, or has failed."""
+        """Returns when the last save is on disk, or has failed, or the process that writes has got no further for a minute."""
         self._leave_parents()
         self._saver.hurry()
-        while self._saver.is_writing:
+        while self._saver.is_writing and not self._saver.is_silent:
             self._poll(None)
 
     def close(self) -> None:

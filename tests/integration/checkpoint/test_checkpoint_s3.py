@@ -18,7 +18,7 @@ from s3_support import DIESELCTL, Proxy, environment, juicefs, stop_all  # noqa:
 
 import torch
 
-from diesel_loader.checkpoint import Checkpointer, bucket, newest, processes
+from diesel_loader.checkpoint import Checkpointer, bucket, newest, persister, processes
 
 faults.N_KILLS = 8
 
@@ -144,10 +144,16 @@ class Failing(Bucket):
 
     def test_one_job_uses_a_prefix(self):
         checkpointer = self.checkpointer()
+        with self.assertRaisesRegex(OSError, rf"another job's checkpoints \(pid {os.getpid()}\): give this one a prefix of its own"):
+            Checkpointer(self.folder, state=dict)
         with self.assertRaisesRegex(OSError, rf"another job's checkpoints \(pid {os.getppid()}\): give this one a prefix of its own"):
             mine = self.objects.read_bytes(".job", 4096)
             self.objects.put_bytes(".job", changed(mine, processes.identity(os.getppid())), replace=True)
             Checkpointer(self.folder, state=dict)
+        self.objects.put_bytes(".job", changed(mine, {"trainer": 0}), replace=True)   # killed, and its process still writes
+        with unittest.mock.patch.object(persister, "LOCK_S", 0), self.assertRaisesRegex(OSError, "still written by the job before after 0 s: end it"):
+            Checkpointer(self.folder, state=dict)
+        self.lines.clear()
         self.objects.put_bytes(".job", changed(mine, {"host": "elsewhere"}), replace=True)
         self.save(checkpointer)
         self.said(f"step 0 is not written: another job has begun to write to {self.folder}: give each job a prefix of its own")

@@ -30,14 +30,17 @@ class Uploads:
         try:
             while True:
                 holder = self._turn.holder()
-                if holder is None or all(holder.get(key) == self._mine[key] for key in ("host", "trainer", "since")):
+                writes = is_alive(holder, "saver", "saver_since")
+                if holder is None or not writes and all(holder.get(key) == self._mine[key] for key in ("host", "trainer", "since")):
                     break   # or an earlier process of this job, which was killed
                 if is_alive(holder):
                     return f"{url} has another job's checkpoints (pid {holder['trainer']}): give this one a prefix of its own"
-                if not is_alive(holder, "saver", "saver_since") or time.monotonic() > end:
+                if not writes:
                     if holder.get("host") != self._mine["host"]:
                         self._process.tell(do="taken", host=str(holder.get("host")))
                     break
+                if time.monotonic() > end:
+                    return f"{url} is still written by the job before after {self._order['wait_s']} s: end it, or use another prefix"
                 if not told:
                     self._process.tell(do="waiting")
                     told = True

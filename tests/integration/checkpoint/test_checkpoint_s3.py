@@ -18,7 +18,7 @@ from s3_support import DIESELCTL, Proxy, environment, juicefs, stop_all  # noqa:
 
 import torch
 
-from diesel_loader.checkpoint import Checkpointer, bucket, newest, persister, processes
+from diesel_loader.checkpoint import Checkpointer, bucket, newest, persister, processes, uploads
 
 faults.N_KILLS = 8
 
@@ -162,6 +162,14 @@ class Failing(Bucket):
         self.said(f"^{self.folder} was last used by a job on elsewhere that has not ended it: if that job still runs, it cannot write there any more")
         self.save(other)
         self.assertEqual(self.names(), ["000001-step-0"])
+
+    def test_a_turn_that_is_lost_while_the_manifest_is_written_removes_nothing(self):
+        job = uploads.Uploads.__new__(uploads.Uploads)
+        job._bucket, job._turn, job._old = unittest.mock.Mock(url=self.folder), unittest.mock.Mock(), []
+        job._turn.is_mine.side_effect = [True, False]
+        order = {"name": "000002-step-2", "file": "state.pt", "bytes": 1, "about": {}, "remove": ["000001-step-1"]}
+        self.assertRegex(job.write(order, 0, [[1, 1]]), "another job has begun to write")
+        job._bucket.remove.assert_not_called()
 
     def test_the_process_that_writes_is_killed(self):
         checkpointer = self.checkpointer(every=1)

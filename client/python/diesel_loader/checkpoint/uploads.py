@@ -52,12 +52,13 @@ class Uploads:
 
     def write(self, order: dict[str, Any], memory_fd: int, sums: list[list[int]]) -> str | None:
         """Returns an error."""
-        name, url = order["name"], self._bucket.url
+        name = order["name"]
+        lost = f"another job has begun to write to {self._bucket.url}: give each job a prefix of its own"
         try:
             self._bucket.put(f"{name}/{order['file']}", memory_fd, order["bytes"])
             if not self._turn.is_mine():
                 self._bucket.remove(name, [order["file"]])
-                return f"another job has begun to write to {url}: give each job a prefix of its own"
+                return lost
             about = {**order["about"], "format": folder.FORMAT, "files": {order["file"]: sums}}
             self._bucket.put_bytes(f"{name}/{folder.MANIFEST}", folder.manifest(about))
         except OSError as error:
@@ -65,6 +66,8 @@ class Uploads:
             return _text(error)
         self._old += order["remove"]
         with contextlib.suppress(OSError):   # the next checkpoint tries again
+            if not self._turn.is_mine():
+                return lost   # this checkpoint may be damaged, so that the old ones are needed
             while self._old:
                 self._bucket.remove(self._old[0])
                 self._old.pop(0)

@@ -26,19 +26,19 @@ static size_t point_at(const struct plan_job *job, double cores, double memory_b
 }
 
 /* A place among ascending points: between the points low and low + 1, or at or above the last one. */
-struct place {
+struct between_points {
 	size_t low;
 	double part; /* of the way to the next point */
 };
 
 /* Returns false below all points. */
-static bool place_of(const double *points, size_t n, double x, struct place *ret_place)
+static bool place_of(const double *points, size_t n, double x, struct between_points *ret_place)
 {
 	size_t i = at_or_below(points, n, x);
 
 	if (!i)
 		return false;
-	*ret_place = (struct place){
+	*ret_place = (struct between_points){
 	    .low = i - 1, .part = i < n ? fmax(0, (x - points[i - 1]) / (points[i] - points[i - 1])) : 0};
 	if (ret_place->part < TOLERANCE)
 		ret_place->part = 0;
@@ -48,7 +48,7 @@ static bool place_of(const double *points, size_t n, double x, struct place *ret
 /* Interpolates linearly. Returns 0 below all points, and next to a point at which the job does not run. */
 static double speed_at(const struct plan_job *job, double cores, double memory_bytes, bool *ret_interpolated)
 {
-	struct place at = {0}, memory = {0};
+	struct between_points at = {0}, memory = {0};
 	double sum = 0;
 
 	*ret_interpolated = false;

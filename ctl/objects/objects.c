@@ -106,7 +106,7 @@ static int read_object(struct bucket *b, const struct objects_request *q, int fd
 	return w.failed ? w.err.code : 0;
 }
 
-struct listing {
+struct object_list {
 	int fd;
 	uint64_t bytes;
 };
@@ -114,7 +114,7 @@ struct listing {
 /* Writes "LENGTH KEY" and a null byte. */
 static int list_one(const char *key, uint64_t bytes, void *context)
 {
-	struct listing *l = context;
+	struct object_list *l = context;
 	char line[BUCKET_KEY_MAX + 32];
 	int n = snprintf(line, sizeof(line), "%llu %s", (unsigned long long)bytes, key);
 
@@ -129,7 +129,7 @@ static int list_one(const char *key, uint64_t bytes, void *context)
 static int obey(struct bucket *b, const struct objects_request *q, int fd, uint64_t *ret_bytes,
 		struct error *err)
 {
-	struct listing listing = {.fd = fd};
+	struct object_list listing = {.fd = fd};
 	int r;
 
 	if (fd < 0 && q->verb != OBJECTS_SIZE && q->verb != OBJECTS_DELETE)

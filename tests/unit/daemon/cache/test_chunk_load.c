@@ -451,7 +451,7 @@ static void test_verified_before_it_is_lent(void **state)
 	start(&f, *state, &plain);
 	f.cache->limit_bytes = f.d->copy.bytes + 2 * f.d->segment_bytes;
 	cache_fit(f.cache);
-	f.d->space_bytes = 2 * f.d->segment_bytes; /* what a session would be granted */
+	f.d->space_bytes = 2 * f.d->segment_bytes; /* as granted to a session */
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	struct segment *mapped = f.d->chunks[0].segment;
@@ -482,7 +482,7 @@ static void test_lent_with_its_gaps(void **state)
 	start(&f, *state, &with_gaps);
 	f.cache->limit_bytes = f.d->copy.bytes + 2 * f.d->segment_bytes;
 	cache_fit(f.cache);
-	f.d->space_bytes = 2 * f.d->segment_bytes; /* what a session would be granted */
+	f.d->space_bytes = 2 * f.d->segment_bytes; /* as granted to a session */
 	for (uint64_t i = 0; i < 2; i++) {
 		assert_int_equal(load(&f, i), 0);
 		assert_int_equal(finish(&f, i), CHUNK_READY);

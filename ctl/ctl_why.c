@@ -151,8 +151,10 @@ static void print_checkpoints(const json_t *c)
 	printf("\n"
 	       "          checkpoints: %llu begun, %llu failed",
 	       (unsigned long long)begun, (unsigned long long)failed);
-	if (interval)
-		printf(", one each %llu step%s", (unsigned long long)interval, units_plural(interval));
+	if (interval == 1)
+		printf(", one every step");
+	else if (interval)
+		printf(", one every %llu steps", (unsigned long long)interval);
 	if (isfinite(overhead))
 		printf(", %.1f%% of the time", 100 * overhead);
 	print_time("snapshot", json_number_of(c, "snapshot_s"));

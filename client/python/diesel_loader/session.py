@@ -25,7 +25,8 @@ def forget_inherited():
 
 
 def report_checkpoints(figures):
-    """Reports a Checkpointer's figures to the daemons of all of this process's sessions. figures: fields of native.Checkpoints."""
+    """Reports a Checkpointer's figures to the daemons of all of this process's sessions, with each session's next batch. For any thread.
+    figures: fields of native.Checkpoints."""
     checkpoints = native.Checkpoints(**figures)
     for session in list(_open):
         session.report_checkpoints(checkpoints)
@@ -70,6 +71,7 @@ class Session:
         options["subset"] = None if dataset.subset is None else dataset.subset.handle
         self._lost = False    # True: as far as is known, the daemon is gone
         self._n_revived = 0   # daemons started again since the last batch
+        self._checkpoints = self._told = None  # the newest figures, and those that the daemon has been told
         self._patience_s = options.get("reconnect_ms", 0) / 1000
         for _ in range(MAX_REVIVED):
             handle = dataset.handle
@@ -98,6 +100,7 @@ class Session:
     def next_batch(self):
         """Returns the next batch as a Lease, or None at the end of the epoch."""
         batch, end = native.Batch(), None  # time at which to give up on the user's own daemon
+        self._tell_checkpoints()
         while True:
             if self._lost:
                 self._revive()
@@ -170,8 +173,13 @@ class Session:
         lib.diesel_session_report(self._handle, byref(work))
 
     def report_checkpoints(self, checkpoints):
-        if self._pid == os.getpid():
+        self._checkpoints = checkpoints  # libdiesel's session is for one thread at a time, which may close it now
+
+    def _tell_checkpoints(self):
+        checkpoints = self._checkpoints
+        if checkpoints is not self._told:
             lib.diesel_session_report_checkpoints(self._handle, byref(checkpoints))
+            self._told = checkpoints
 
     def memory(self):
         """Returns (native.Memory, descriptor) of the batches' memory. Raises ConnectionError while the daemon is lost."""

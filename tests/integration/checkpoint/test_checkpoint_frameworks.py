@@ -234,6 +234,8 @@ class Frameworks(unittest.TestCase):
                 time.sleep(0.01)
                 checkpointer.step()
             checkpointer.wait()
+            self.assertEqual(self.shown(), None)
+            next(batches)   # tells the daemon
             shown, figures = self.shown(), checkpointer.figures()
             self.assertEqual((shown["begun"], shown["failed"], shown["interval_steps"], shown["writing"]), (1, 0, 9, False))
             for name in ("snapshot_s", "written_s", "overhead"):
@@ -242,11 +244,12 @@ class Frameworks(unittest.TestCase):
             with self.assertLogs("diesel_loader", "WARNING"):
                 checkpointer.save()
                 checkpointer.wait()
+            next(batches)
             shown = self.shown()
             self.assertEqual((shown["begun"], shown["failed"]), (2, 1))
             self.assertGreater(shown["newest_age_s"], 0)
             why = self.told("why")
-            self.assertRegex(why, r"\n          checkpoints: 2 begun, 1 failed, one each 9 steps, [\d.]+% of the time, snapshot .*; the newest on "
+            self.assertRegex(why, r"\n          checkpoints: 2 begun, 1 failed, one every 9 steps, [\d.]+% of the time, snapshot .*; the newest on "
                                   r"disk is .* old\n")
             self.assertRegex(self.scraped(), r'\ndiesel_job_checkpoints_failed_total\{training_job="\d+",rank="0"\} 1\n')
             self.assertRegex(self.scraped(), r'\ndiesel_job_checkpoint_age_seconds\{training_job="\d+",rank="0"\} [\d.e-]+\n')

@@ -309,7 +309,9 @@ int place_vacate(struct placement *place, size_t job, enum plan_strategy strateg
 	const struct plan_cluster *cluster = place->table->cluster;
 	int r = 0;
 
-	for (size_t kind = 0; r == 0 && kind < cluster->n_kinds; kind++)
+	for (size_t kind = 0;
+	     r == 0 && kind < cluster->n_kinds && place_find(place, job, strategy, NULL) == PLAN_WAITS;
+	     kind++)
 		if (plan_nodes_of(cluster, kind, &place->table->jobs[job]))
 			r = kind_vacate(place, job, kind, strategy, ret_moved);
 	return r;

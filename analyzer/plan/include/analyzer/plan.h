@@ -140,7 +140,7 @@ struct plan_arrival {
  * These are the times of Microsoft's Philly cluster, as Gandiva, Gavel and Synergy simulate them.
  *
  * Jobs start in the order of arrival. One that finds too few accelerators on any node, or too few nodes, lets
- * later ones pass; if jobs may move, those in its way do, if that suffices.
+ * later ones pass; if jobs may move, those in its way do, as far as they find other nodes.
  * The shares on a node change when a job comes or goes.
  */
 struct plan_simulation {

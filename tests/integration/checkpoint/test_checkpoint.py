@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import copy
+import errno
 import json
 import math
 import mmap
@@ -25,7 +26,7 @@ import numpy
 import torch
 
 import diesel_loader.torch
-from diesel_loader.checkpoint import Checkpointer, control_group, newest
+from diesel_loader.checkpoint import Checkpointer, control_group, newest, seal
 
 STEPS = 30
 
@@ -448,6 +449,19 @@ class Restored(Equal, Case):
             self.assertTrue(checkpointer.restore().path.endswith("/000001-step-0"))
             checkpointer.save()
         self.assertEqual(self.names(), ["000001-step-0", "000003-step-0", "000004-step-0"])
+
+    def test_those_that_cannot_be_read_once_stay(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            for _ in range(3):
+                checkpointer.save()
+        names = self.names()
+        error = OSError(errno.EIO, "Input/output error")
+        with Checkpointer(self.folder, keep=1, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            with mock.patch.object(seal, "compare", side_effect=[error, None]):
+                self.assertEqual(os.path.basename(checkpointer.restore().path), names[1])
+            self.said(r"cannot be read \(Input/output error\): passed over")
+            checkpointer.save()
+        self.assertEqual(self.names(), [names[2], "000004-step-0"])
 
     def test_thousands_make_way_a_part_at_a_time(self):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:

@@ -195,15 +195,17 @@ class Bucket:
         for key in sorted(keys, key=lambda key: not key.endswith("/" + folder.MANIFEST)):
             self.delete(key)
 
-    def whole(self) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
+    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
         """Yields (name, manifest, {file: descriptor}) of the whole checkpoints, the newest first, and closes the descriptors
-        afterwards. Names the others in the log. Raises OSError if the bucket does not answer."""
+        afterwards. Names the others in the log. damaged: gets the names of those that are. Raises OSError if the bucket does not answer."""
         for name, present in reversed(self.checkpoints().items()):
             files: dict[str, int] = {}
             try:
                 yield name, self._verified(name, present, files), files
             except folder.Damaged as damage:
-                folder.pass_over(f"{self.url}/{name}", f"is damaged ({damage})")
+                folder.pass_over(f"{self.url}/{name}", f"{folder.DAMAGED} ({damage})", damaged)
+            except folder.Foreign as reason:
+                folder.pass_over(f"{self.url}/{name}", f"cannot be taken ({reason})")
             finally:
                 for fd in files.values():
                     os.close(fd)
@@ -231,7 +233,7 @@ class Bucket:
         """As folder.states_of(). Raises OSError if the bucket does not answer."""
         try:
             return set(self._manifest(name).get("states", ()))
-        except folder.Damaged:
+        except (folder.Damaged, folder.Foreign):
             return set()
 
     def clean(self) -> int:

@@ -84,7 +84,7 @@ class Checkpointer:
         self._measured = Measured(overhead)
         self._n = self._last_save = 0       # steps of the run
         self._next = None                   # with several ranks: the step at which they agree again
-        self._kept: list[str] = []          # this run's checkpoints, and those it was restored from, the oldest first
+        self._kept: list[str] = []          # make way, the first one first: this run's checkpoints, and those it found
         self._unknown: dict[str, set[str]] = {}   # the latter, with the names of the states in them
         self._has_said_more = False
         self._newest: str | None = None
@@ -114,14 +114,16 @@ class Checkpointer:
 
         Raises KeyError if the checkpoint lacks an object, and whatever an object raises that refuses its state. Models and
         optimizers are then as they were."""
-        for path, about, file in self._place.whole():
+        damaged: list[str] = []
+        for path, about, file in self._place.whole(damaged):
             state = self._load(path, about, file)
+            number = folders.number_of(os.path.basename(path))
+            names = self._place.names() if ranks.rank() == 0 else []   # others remove nothing
+            kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
+            unknown = self._place.states(kept)
             give(path, self._objects, state)
             self._n = self._last_save = int(state.get(STEP, about["step"]))
-            names = self._place.names()
-            n_older = names.index(os.path.basename(path)) + 1
-            self._kept = names[n_older:] + names[:n_older]   # damaged ones make way before whole ones
-            self._unknown = self._place.states(names)
+            self._kept, self._unknown = kept, unknown   # damaged ones make way before whole ones
             self._newest = path
             return Restored(path, self._n, state)
         return None

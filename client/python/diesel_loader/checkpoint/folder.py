@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ FORMAT = 1
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 _PART = re.compile(r"\.\d{6,}-step-\d+(\.\w+)?\.(part|gone)")
 MAX_MANIFEST = 64 << 20
+DAMAGED = "is damaged"
 
 log = logging.getLogger("diesel_loader")
 
@@ -105,35 +107,37 @@ class Damaged(Exception):
     """The text has the file and the reason."""
 
 
+class Foreign(Exception):
+    """As Damaged, for a checkpoint that may be whole: of another user, or a later version of diesel_loader."""
+
+
 def _read_manifest(fd):
     try:
         with open(MANIFEST, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, dir_fd=fd)) as file:
             text = file.read(MAX_MANIFEST)
     except FileNotFoundError:
         raise Damaged(f"it has no {MANIFEST}") from None
-    except OSError as error:
-        raise Damaged(f"{MANIFEST}: {error.strerror}") from None
     return parsed(text)
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """Returns what a manifest says. Raises Damaged."""
+    """Returns what a manifest says. Raises Damaged or Foreign."""
     about = unsealed(text)
     if about is None:
         raise Damaged(f"{MANIFEST} does not match its checksum")
     if about["format"] != FORMAT:
-        raise Damaged(f"{MANIFEST} has format {about['format']}, and this diesel_loader reads {FORMAT}")
+        raise Foreign(f"{MANIFEST} has format {about['format']}, and this diesel_loader reads {FORMAT}")
     return about
 
 
 def verify(path: str, one: int = 0, of: int = 1) -> dict[str, Any]:
-    """Returns the manifest of a whole checkpoint. Raises Damaged. one, of: with several readers, compares the bytes of this
+    """Returns the manifest of a whole checkpoint. Raises Damaged, Foreign or OSError. one, of: with several readers, compares the bytes of this
     one's share of the files only."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         owner = os.fstat(fd).st_uid
         if owner not in (os.geteuid(), os.stat(os.path.dirname(path)).st_uid):
-            raise Damaged(f"it belongs to another user than its folder: uid {owner}")
+            raise Foreign(f"it belongs to another user than its folder: uid {owner}")
         about = _read_manifest(fd)
         mine = list(about["files"].items())[one::of]
         with concurrent.futures.ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
@@ -147,7 +151,7 @@ def verify(path: str, one: int = 0, of: int = 1) -> dict[str, Any]:
 
 def states_of(path: str) -> set[str]:
     """Returns the names of the objects that a checkpoint has the state of, or none if it is damaged."""
-    with contextlib.suppress(Damaged, OSError):
+    with contextlib.suppress(Damaged, Foreign, OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             return set(_read_manifest(fd).get("states", ()))
@@ -160,11 +164,11 @@ def _compare(folder_fd, name, sums):
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
     except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
         return error.strerror
     try:
         return seal.compare(fd, sums)
-    except OSError as error:
-        return error.strerror
     finally:
         os.close(fd)
 
@@ -174,24 +178,30 @@ def checked(path: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None
     try:
         return verify(path, one, of), None
     except Damaged as damage:
-        return None, f"is damaged ({damage})"
+        return None, f"{DAMAGED} ({damage})"
+    except Foreign as reason:
+        return None, f"cannot be taken ({reason})"
     except OSError as error:
         return None, f"cannot be read ({error.strerror})"
 
 
-def pass_over(path: str, wrong: str) -> None:
+def pass_over(path: str, wrong: str, damaged: list[str] | None = None) -> None:
+    """damaged: gets the name if the checkpoint certainly is."""
     log.warning("checkpoint %s %s: passed over", path, wrong)
+    if damaged is not None and DAMAGED in wrong:
+        damaged.append(os.path.basename(path))
 
 
-def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields (path, manifest) of the whole checkpoints, the newest first. Names the others in the log."""
+def whole(folder: str, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (path, manifest) of the whole checkpoints, the newest first. Names the others in the log. damaged: gets the names of
+    those that are."""
     for _, name in reversed(numbered(folder)):
         path = os.path.join(folder, name)
         about, wrong = checked(path)
         if about is not None:
             yield path, about
         else:
-            pass_over(path, str(wrong))
+            pass_over(path, str(wrong), damaged)
 
 
 def newest(folder: str | os.PathLike[str]) -> str | None:

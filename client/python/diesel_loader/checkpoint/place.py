@@ -33,9 +33,10 @@ class Folder:
         """Returns the names of the checkpoints, the oldest first."""
         return [name for _, name in folder.numbered(self.path)]
 
-    def whole(self) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        """Yields (path, manifest, the state's path or file) of the whole ones, the newest first."""
-        for path, about in ranks.agreed_whole(self.path):
+    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], Any]]:
+        """Yields (path, manifest, the state's path or file) of the whole ones, the newest first. damaged: gets the names of those that
+        are."""
+        for path, about in ranks.agreed_whole(self.path, damaged):
             yield path, about, os.path.join(path, next(iter(about["files"])))
 
     def states(self, names: list[str]) -> dict[str, set[str]]:
@@ -60,9 +61,9 @@ class InBucket:
         with self._bucket() as bucket:
             return list(bucket.checkpoints())
 
-    def whole(self) -> Iterator[tuple[str, dict[str, Any], Any]]:
+    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], Any]]:
         with self._bucket() as bucket:
-            for name, about, files in bucket.whole():
+            for name, about, files in bucket.whole(damaged):
                 with open(os.dup(next(iter(files.values()))), "rb") as file:
                     file.seek(0)
                     yield f"{self.path}/{name}", about, file

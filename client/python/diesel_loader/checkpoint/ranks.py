@@ -37,10 +37,11 @@ def largest(*values: float) -> list[float]:
     return found
 
 
-def agreed_whole(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the checkpoints that are whole for all ranks, the newest first. Each rank reads its share of the files."""
+def agreed_whole(path: str, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the checkpoints that are whole for all ranks, the newest first. Each rank reads its share of the files. damaged: gets
+    on rank 0 the names of those that are."""
     if size() == 1:
-        yield from folder.whole(path)
+        yield from folder.whole(path, damaged)
         return
     import torch
     found: list[Any] = [[name for _, name in reversed(folder.numbered(path))] if rank() == 0 else None]
@@ -55,4 +56,4 @@ def agreed_whole(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if about is not None and not damages:
             yield f"{path}/{name}", about
         elif rank() == 0:
-            folder.pass_over(f"{path}/{name}", "; ".join(damages))
+            folder.pass_over(f"{path}/{name}", "; ".join(damages), damaged)

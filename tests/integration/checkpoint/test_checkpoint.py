@@ -269,6 +269,21 @@ class Written(Equal, Case):
             checkpointer.save()
         self.assertEqual((len(self.names()), self.lines), (1, []))
 
+    def test_threads_and_descriptors_that_a_limit_refuses_do_not_end_the_job(self):
+        tensor = torch.arange(3 << 20)
+        with Checkpointer(self.folder, state=lambda: {"a": tensor}) as checkpointer:
+            checkpointer.step()
+            with mock.patch.object(os, "memfd_create", side_effect=OSError(errno.EMFILE, "Too many open files")):
+                checkpointer.step()
+            self.said("no memory for checkpoints: .*Too many open files. Training goes on")
+        with Checkpointer(self.folder, state=lambda: {"a": tensor}) as checkpointer:
+            with mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
+                for _ in range(2):
+                    checkpointer.step()
+                checkpointer.save()
+        self.assertTrue(torch.equal(read(newest(self.folder))["a"], tensor))
+        self.assertEqual(self.lines, [])
+
     def test_the_tightest_control_group_on_the_way_to_the_root_counts(self):
         def group(path, limit, usage, files):
             place = pathlib.Path(self.scratch, path)

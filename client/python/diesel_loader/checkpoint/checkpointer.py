@@ -272,7 +272,7 @@ class Checkpointer:
         try:
             pickled = self._pickled(self._state(values))
             self._saver.prepare(pickled.bound())
-        except MemoryError as error:
+        except (MemoryError, OSError) as error:
             self._fail(str(error), None)
         except _Unreadable:
             pass   # the save will say so, if the value is still there

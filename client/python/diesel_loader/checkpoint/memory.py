@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes
 import fcntl
 import mmap
@@ -27,7 +28,7 @@ class Memory:
         n_bytes = -(-(size + BEAT.size) // _HUGE) * _HUGE
         self.size = n_bytes - BEAT.size
         _check_free(n_bytes)
-        self.fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)   # OSError: too many are open
         try:
             os.fchmod(self.fd, 0o600)
             os.ftruncate(self.fd, n_bytes)
@@ -82,8 +83,12 @@ def copy(memory: Memory, parts: list[tuple[int, int, int]]) -> None:
         _move(pieces)
         return
     with concurrent.futures.ThreadPoolExecutor(n - 1) as threads:
-        others = [threads.submit(_move, pieces[i::n]) for i in range(1, n)]
-        _move(pieces[::n])
+        others, rest = [], pieces
+        with contextlib.suppress(RuntimeError):   # no thread can be started: this one copies what is left
+            for i in range(1, n):
+                others.append(threads.submit(_move, pieces[i::n]))
+                rest = [piece for j in (0, *range(i + 1, n)) for piece in pieces[j::n]]
+        _move(rest)
         for other in others:
             other.result()
 

@@ -72,8 +72,10 @@ class Saver:
 
     def prepare(self, size: int) -> None:
         """Gets memory for a snapshot of that size, before one is needed."""
-        self._populating = threading.Thread(target=self._have_memory(size).populate, daemon=True)
-        self._populating.start()
+        thread = threading.Thread(target=self._have_memory(size).populate, daemon=True)
+        with contextlib.suppress(RuntimeError):   # no thread can be started: the first copy takes the pages
+            thread.start()
+            self._populating = thread
 
     def _have_memory(self, size):
         if self._memory is not None and self._memory.size >= size:

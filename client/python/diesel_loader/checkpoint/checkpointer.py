@@ -360,8 +360,10 @@ class Checkpointer:
             log.warning("the checkpoint of step %d is not written yet: the process that writes (pid %d) has got no further for %d s, because it "
                         "is stopped or its storage does not answer. Training goes on, without checkpoints until it does. To start another "
                         "one: kill -KILL %d", order["about"][STEP], self._saver.pid, persister.SILENT_S, self._saver.pid)
+        for reply in replies:
+            order["seconds"] = order.get("seconds", 0.0) + reply["seconds"]
         if replies and self._saver.is_idle:
-            self._measured.written(sum(reply["seconds"] for reply in replies))
+            self._measured.written(order["seconds"])
         if replies:
             self._report()
 

@@ -203,6 +203,12 @@ class Written(Equal, Case):
             self.assertEqual(checkpointer.restore().state["best_of"], 1.5)
         self.assertEqual(len(self.names()), 1)
 
+    def test_a_first_state_of_plain_values_counts_as_checked(self):
+        with Checkpointer(self.folder, state=lambda: {"a": 1}) as checkpointer:
+            checkpointer.save()
+            checkpointer.save(more=threading.Lock())
+            self.said(r"the state\['more'\], a _thread.lock, cannot be pickled .*Training goes on")
+
     def test_arguments_that_cannot_work(self):
         model, _ = trained()
         for options, said in (({"every": "often"}, 'neither "auto" nor'), ({"every": 0}, "from 1 on"), ({"overhead": 3.5}, "such as 0.035"),

@@ -44,7 +44,11 @@ class Arrays:
 
     def __init__(self, state: object) -> None:
         self._arrays: dict[str, tuple[bytes, Any]] = {}   # header and array
-        self._tree = json.dumps(self._encoded(state, ())).encode()
+        try:
+            self._tree = json.dumps(self._encoded(state, ())).encode()
+        except RecursionError:
+            raise TypeError("the state contains itself, or is nested too deeply: pass arrays, numbers, texts, and dicts, lists and tuples of "
+                            "them") from None
         self.kinds = frozenset({Arrays})
 
     def check(self) -> None:

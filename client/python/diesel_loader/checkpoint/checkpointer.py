@@ -94,6 +94,7 @@ class Checkpointer:
         self._snapshot_s = 0.0
         self._last_end: float | None = None
         self._checked: set[Any] = set()     # kinds of values that torch.load() is known to read
+        self._has_checked = False
         self._prepared = False
         self._pid = os.getpid()
         self._first_is_due = WARM_UP + PROFILED
@@ -283,11 +284,14 @@ class Checkpointer:
             pickled = _form_of(state)(state)
             if not pickled.kinds <= self._checked:
                 pickled.check()
-        except TypeError as error:
-            if self._checked:
-                raise _Unreadable(error) from None
+        except MemoryError:
+            raise
+        except Exception as error:
+            if self._has_checked:
+                raise _Unreadable(str(error) or type(error).__name__) from None
             raise
         self._checked |= pickled.kinds
+        self._has_checked = True
         return pickled
 
     def _save(self, values):

@@ -203,6 +203,12 @@ class Written(Equal, Case):
             self.assertEqual(checkpointer.restore().state["best_of"], 1.5)
         self.assertEqual(len(self.names()), 1)
 
+    def test_a_state_that_contains_itself_comes_back(self):
+        state = {"a": torch.ones(3)}
+        state["self"] = state
+        found = read(self.saved({"state": state}))["state"]
+        self.assertIs(found["self"], found)
+
     def test_a_first_state_of_plain_values_counts_as_checked(self):
         with Checkpointer(self.folder, state=lambda: {"a": 1}) as checkpointer:
             checkpointer.save()

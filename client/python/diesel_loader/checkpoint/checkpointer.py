@@ -430,8 +430,15 @@ def _form_of(state):
 
 
 def _holds(state, kind):
-    values = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else ()
-    return isinstance(state, kind) or any(_holds(value, kind) for value in values)
+    left, met = [state], set()   # a state may contain itself
+    while left:
+        value = left.pop()
+        if isinstance(value, kind):
+            return True
+        if isinstance(value, (dict, list, tuple)) and id(value) not in met:
+            met.add(id(value))
+            left += value.values() if isinstance(value, dict) else value
+    return False
 
 
 def _optimized(objects):

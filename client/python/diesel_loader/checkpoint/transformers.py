@@ -14,6 +14,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.utils import WEIGHTS_NAME
 
 from . import ranks
+from .bucket import is_bucket
 from .checkpointer import Checkpointer
 from .randomness import numpy_state, python_state, random_states
 
@@ -31,6 +32,8 @@ class CheckpointCallback(transformers.TrainerCallback):
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        if is_bucket(os.fspath(folder)):
+            raise ValueError(f"{os.fspath(folder)}: the Trainer resumes from folders only: pass a folder")
         self._checkpointer = Checkpointer(folder, state=self._state, **options)
         self._folder = os.path.abspath(folder)
         self._now: dict[str, Any] = {}
@@ -42,9 +45,17 @@ class CheckpointCallback(transformers.TrainerCallback):
         if restored is None:
             return None
         path = os.path.join(self._folder, RESUMED)
+        own = None
         if ranks.rank() == 0:
-            _lay_out(restored.state, path)
-        ranks.largest(0)   # the others wait
+            try:
+                _lay_out(restored.state, path)
+            except Exception as error:   # noqa: BLE001
+                own = error
+        failed = ranks.largest(own is not None)[0]   # the others wait
+        if own is not None:
+            raise own
+        if failed:
+            raise RuntimeError(f"rank 0 could not lay out the checkpoint in {path}: see its own error")
         return path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -184,6 +184,9 @@ class Failing(Bucket):
     def test_places_that_cannot_work(self):
         with self.assertRaisesRegex(ValueError, "cannot go to 'gs://a/b': pass a folder or s3://BUCKET/PREFIX"):
             Checkpointer("gs://a/b", state=dict)
+        for use in (lambda path: Checkpointer(path, state=dict), newest):
+            with self.assertRaisesRegex(ValueError, "pass s3://BUCKET/PREFIX as a text, because a Path makes one slash of two"):
+                use(pathlib.Path("s3://a/b"))
         with unittest.mock.patch.dict(os.environ, DIESEL_DIESELCTL="/nowhere"), self.assertRaisesRegex(OSError, "program /nowhere cannot be started, .*: apt install diesel"):
             Checkpointer(self.folder, state=dict)
 

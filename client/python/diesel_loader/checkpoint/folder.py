@@ -207,7 +207,7 @@ def whole(folder: str, damaged: list[str] | None = None) -> Iterator[tuple[str, 
 def newest(folder: str | os.PathLike[str]) -> str | None:
     """Returns the path or URL of the newest whole checkpoint in a folder or bucket, or None. Damaged ones are named in the log.
     torch.load() reads its file state.pt, numpy.load() a state.npz; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
-    if str(folder).startswith("s3://"):
+    if str(folder).startswith("s3:/"):   # place refuses a Path
         from . import place
         return place.newest_in_bucket(str(folder))
     folder = os.path.abspath(folder)

@@ -77,10 +77,12 @@ def place(name: str | os.PathLike[str]) -> Folder | InBucket:
     text = os.fspath(name)
     if is_bucket(text):
         return InBucket(text)
+    if text.startswith("s3:/"):
+        raise ValueError(f"checkpoints cannot go to {text!r}: pass {SCHEME}BUCKET/PREFIX as a text, because a Path makes one slash of two")
     if "://" in text:
         raise ValueError(f"checkpoints cannot go to {text!r}: pass a folder or {SCHEME}BUCKET/PREFIX")
     return Folder(text)
 
 
 def newest_in_bucket(url: str) -> str | None:
-    return next((path for path, *_ in InBucket(url).whole()), None)
+    return next((path for path, *_ in place(url).whole()), None)

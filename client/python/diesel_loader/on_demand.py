@@ -358,7 +358,8 @@ def _found_dieselctl() -> str | None:
 
 def dieselctl() -> str:
     """Returns the program: $DIESEL_DIESELCTL, else the one next to this Python or in PATH."""
-    return os.environ.get("DIESEL_DIESELCTL") or _found_dieselctl() or "dieselctl"
+    path = os.environ.get("DIESEL_DIESELCTL") or _found_dieselctl() or "dieselctl"
+    return os.path.abspath(path) if "/" in path else path   # it is started in /
 
 
 def find_dieselctl() -> None:

@@ -181,6 +181,11 @@ class Failing(Bucket):
         self.save(checkpointer)
         self.assertEqual((self.lines, self.names()), ([], ["000002-step-1"]))
 
+    def test_a_program_may_be_named_from_the_present_folder(self):
+        with unittest.mock.patch.dict(os.environ, DIESEL_DIESELCTL=os.path.relpath(DIESELCTL)):
+            self.save(self.checkpointer())
+        self.assertEqual(self.names(), ["000001-step-0"])
+
     def test_places_that_cannot_work(self):
         with self.assertRaisesRegex(ValueError, "cannot go to 'gs://a/b': pass a folder or s3://BUCKET/PREFIX"):
             Checkpointer("gs://a/b", state=dict)

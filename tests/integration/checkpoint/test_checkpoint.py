@@ -186,6 +186,8 @@ class Written(Equal, Case):
                 self.saved({"a": torch.ones(3), "more": {"list": [3.5, value]}})
         with self.assertRaisesRegex(TypeError, r"^the key \(pathlib.* of the state\['a'\]|^the key .*Path.* of the state\['a'\], "):
             self.saved({"a": {pathlib.PurePosixPath("/"): 1}})
+        with self.assertRaisesRegex(TypeError, r"^the state\['b'\], a _thread.lock, cannot be pickled"):
+            self.saved({"a": pathlib.PurePosixPath("/"), "b": threading.Lock()})
         with self.assertRaisesRegex(TypeError, "state= has returned a list: return a dict"):
             self.saved([1, 2])
         with self.assertRaisesRegex(TypeError, "'step' twice"):

@@ -75,7 +75,7 @@ class Pickled:
         except Exception as error:   # of any kind, from an object of the state
             if not explain or isinstance(error, MemoryError):
                 raise
-            raise _refusal(state, error, "cannot be pickled") from None
+            raise _refusal(state, error, "cannot be pickled", _is_pickled) from None
         self.data, self.kinds = file.getvalue(), pickler.kinds
 
     def _persistent_id(self, obj):
@@ -110,7 +110,7 @@ class Pickled:
         try:
             self.read()
         except Exception as error:  # its own kind of error differs between versions
-            raise _refusal(self._state, error, "cannot be in a checkpoint, because torch.load(weights_only=True) would refuse it") from None
+            raise _refusal(self._state, error, "cannot be in a checkpoint, because torch.load(weights_only=True) would refuse it", _is_read) from None
 
     def bound(self) -> int:
         """Returns the largest size of the file and of what goes with it to the process that writes it."""
@@ -136,13 +136,13 @@ class Pickled:
         return archive, offsets
 
 
-def _refusal(state, error, why):
+def _refusal(state, error, why, is_taken):
     """Returns a TypeError that names the innermost part of the state that is refused by itself."""
     part, place, met = state, "the state", set()
     while id(part) not in met:
         met.add(id(part))
         for inner, its_place in _parts(part, place):
-            if _is_refused(inner):
+            if not is_taken(inner):
                 part, place = inner, its_place
                 break
     kind = type(part)
@@ -159,12 +159,20 @@ def _parts(value, place):
         yield from ((inner, f"{place}[{i}]") for i, inner in enumerate(value))
 
 
-def _is_refused(value):
+def _is_pickled(value):
+    try:
+        Pickled(value, explain=False)
+    except Exception:   # noqa: BLE001
+        return False
+    return True
+
+
+def _is_read(value):
     try:
         Pickled(value, explain=False).read()
     except Exception:   # noqa: BLE001
-        return True
-    return False
+        return False
+    return True
 
 
 def _instead(value):

@@ -159,21 +159,25 @@ static int compare_records(const void *a, const void *b)
 	return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Rewritten files: the chunk also has the length of the source file, which the metadata lacks. */
+/* Returns the length of the file in the first tree that has it; 0: none has. */
+static uint32_t file_bytes_of(const struct repair *r, const char *path, size_t length)
+{
+	uint64_t bytes;
+
+	for (size_t i = 1; i < r->n_origins; i++)
+		if (!r->origins[i].store && repair_origin_size(&r->origins[i], path, length, &bytes) == 0)
+			return (uint32_t)bytes;
+	return 0;
+}
+
+/* Rewritten files: the chunk also has the length of the source file, which the metadata lacks. A path without
+ * its class may be another file's, so whole paths come first. */
 static uint32_t source_bytes_of(const struct repair *r, const char *path, size_t length)
 {
 	size_t label = label_length(path, length);
-	uint64_t bytes;
+	uint32_t bytes = file_bytes_of(r, path, length);
 
-	for (size_t i = 1; i < r->n_origins; i++) {
-		const struct repair_origin *o = &r->origins[i];
-
-		if (!o->store &&
-		    (repair_origin_size(o, path, length, &bytes) == 0 ||
-		     (label && repair_origin_size(o, path + label, length - label, &bytes) == 0)))
-			return (uint32_t)bytes;
-	}
-	return 0;
+	return bytes || !label ? bytes : file_bytes_of(r, path + label, length - label);
 }
 
 static int lay_out(const struct repair *r, const struct collect *c, bool rewritten, unsigned char *head)

@@ -85,7 +85,7 @@ static int is_for_python(const char *name, struct error *err)
 
 	if (has_ending(name))
 		return 1;
-	while (n > 1 && name[n - 1] == '/')
+	while (n > 1 && name[n - 1] == '/' && (n > strlen("s3://") || !external_is_registered(name)))
 		n--;
 	if (external_is_registered(name) && n > 4 && strncmp(name + n - 4, ".tar", 4) == 0)
 		return 0; /* without a request for each shard */

@@ -67,6 +67,8 @@ void external_trust(struct external *e)
 
 int external_list(const char *name, external_list_callback *callback, void *context, struct error *err)
 {
+	if (!external_is_registered(name))
+		return error_set(err, -EINVAL, "%s cannot be listed, because it is not in a bucket", name);
 	return registered->list(name, callback, context, err);
 }
 

@@ -51,12 +51,18 @@ class _Reader:
     def ask(self, name: str, offset: int, size: int) -> tuple[int, int, int, bytes]:
         """Returns (result, length of the object, stamp, data or the text of the error)."""
         word = os.fsencode(name)
-        self._socket.sendall(REQUEST.pack(offset, size, len(word)) + word)
-        head = self._file.read(REPLY.size)
-        if len(head) < REPLY.size:
-            raise Wrong(f"{name}: `dieselctl ranges` has ended: is dieselctl of the version of diesel_loader?")
-        result, n, length, stamp = REPLY.unpack(head)
-        return result, length, stamp, self._file.read(n)
+        try:
+            self._socket.sendall(REQUEST.pack(offset, size, len(word)) + word)
+            result, n, length, stamp = REPLY.unpack(self._read(REPLY.size))
+            return result, length, stamp, self._read(n)
+        except ConnectionError:
+            raise Wrong(f"{name}: `dieselctl ranges` has ended: is dieselctl of the version of diesel_loader?") from None
+
+    def _read(self, n: int) -> bytes:
+        data = self._file.read(n)
+        if len(data) < n:
+            raise ConnectionError
+        return data
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):

@@ -68,6 +68,7 @@ class Files:
         """Returns when the last save is on disk, or has failed, or the process that writes has got no further for a minute."""
         self._leave_parents()
         self._saver.hurry()
+        self._poll(0.0)
         while self._saver.is_writing and not self._saver.is_silent:
             self._poll(None)
 

@@ -359,7 +359,7 @@ def _found_dieselctl() -> str | None:
 def dieselctl() -> str:
     """Returns the program: $DIESEL_DIESELCTL, else the one next to this Python or in PATH."""
     path = os.environ.get("DIESEL_DIESELCTL") or _found_dieselctl() or "dieselctl"
-    return os.path.abspath(path) if "/" in path else path   # it is started in /
+    return os.path.abspath(path) if "/" in path else path   # its work folder is /
 
 
 def find_dieselctl() -> None:

@@ -14,6 +14,7 @@ import resource
 import signal
 import stat
 import threading
+import types
 import unittest
 import zipfile
 from unittest import mock
@@ -26,7 +27,7 @@ import numpy
 import torch
 
 import diesel_loader.torch
-from diesel_loader.checkpoint import Checkpointer, control_group, newest, seal
+from diesel_loader.checkpoint import Checkpointer, accelerated as accelerate, control_group, newest, restoring, seal
 
 STEPS = 30
 
@@ -421,6 +422,18 @@ class Restored(Equal, Case):
                     checkpointer.restore()
             for name, obj in objects.items():
                 self.assert_equal(obj.state_dict(), before[name])
+
+    def test_a_checkpoint_that_does_not_fit_leaves_the_accelerator_s_models_as_they_were(self):
+        def accelerated(n_steps, groups):
+            model, _ = trained(n_steps)
+            optimizer = torch.optim.SGD([{"params": [param]} for param in model.parameters()][:groups], 0.1)
+            return accelerate.Accelerated(mock.Mock(_models=[model], _optimizers=[optimizer], _schedulers=[], _dataloaders=[], _custom_objects=[],
+                                                    scaler=None, step=0, _save_model_state_pre_hook={}, distributed_type=types.SimpleNamespace(name="NO")))
+        saved, other = accelerated(1, 1).state_dict(), accelerated(3, 2)
+        before = copy.deepcopy(other.state_dict()["models"])
+        with self.assertRaisesRegex(ValueError, "path does not fit accelerator=Accelerated: .*parameter group"):
+            restoring.give("path", {"accelerator": other}, {"accelerator": saved})
+        self.assert_equal(other.state_dict()["models"], before)
 
     def test_checkpoints_that_hold_more_than_the_run_saves_stay(self):
         model, optimizer = trained()

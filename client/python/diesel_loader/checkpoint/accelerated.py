@@ -40,18 +40,19 @@ class Accelerated:
         from .randomness import random_states   # only here, because it imports torch
         parts = self._parts()
         if not parts["models"]:
-            raise TypeError("the accelerator has no model yet: call accelerator.prepare() before the first step")
+            raise TypeError("the accelerator has no model yet: call accelerator.prepare() before restore() and the first step")
         return {**{name: {str(i): part.state_dict() for i, part in enumerate(them)} for name, them in parts.items()},
                 "step": accelerator.step, "random": {str(ranks.rank()): random_states()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, them in self._parts().items():
-            saved = state.get(name, {})
-            if len(saved) != len(them):
-                raise ValueError(f"the checkpoint has {len(saved)} {name} of Accelerate, and this accelerator {len(them)}: prepare the same "
+            n_saved = len(state.get(name, {}))
+            if n_saved != len(them):
+                raise ValueError(f"the checkpoint has {n_saved} {name} of Accelerate, and this accelerator {len(them)}: prepare the same "
                                  f"objects as when it was saved, before restore()")
+        for name, them in self._parts().items():
             for i, part in enumerate(them):
-                part.load_state_dict(saved[str(i)])
+                part.load_state_dict(state[name][str(i)])
         self._accelerator.step = state["step"]
         mine = state["random"].get(str(ranks.rank()))
         if mine is not None:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
+from .accelerated import Accelerated
+
 
 def check_names(path: str, objects: dict[str, Any], saved: Collection[Any]) -> None:
     """Raises KeyError if the checkpoint lacks an object."""
@@ -20,7 +22,7 @@ def give(path: str, objects: dict[str, Any], state: dict[str, Any]) -> None:
     """Raises what the first object that refuses its state raises, with the path. Models and optimizers are then as before."""
     check_names(path, objects, state)
     torch = sys.modules.get("torch")
-    models = (torch.nn.Module, torch.optim.Optimizer) if torch is not None else ()
+    models = (torch.nn.Module, torch.optim.Optimizer, Accelerated) if torch is not None else ()
     names = sorted(objects, key=lambda name: isinstance(objects[name], models))   # whatever else refuses does so before they change
     before = {}
     if not all(_fits(torch, objects[name], state[name]) for name in names if isinstance(objects[name], models)):

@@ -229,6 +229,8 @@ class Written(Equal, Case):
             Checkpointer("", model=model)
         with self.assertRaisesRegex(TypeError, "state=dict is no function"):
             Checkpointer(self.folder, state={"a": 1})
+        with mock.patch.dict(os.environ, WORLD_SIZE="2"), self.assertRaisesRegex(ValueError, r"2 ranks .* call torch.distributed.init_process_group"):
+            Checkpointer(self.folder, model=model)
         with self.assertRaisesRegex(TypeError, r"epoch=int has no state_dict\(\)"):
             Checkpointer(self.folder, epoch=3)
         with self.assertRaisesRegex(TypeError, "pass either what to save"):

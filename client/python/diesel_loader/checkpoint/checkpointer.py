@@ -77,6 +77,7 @@ class Checkpointer:
                 raise TypeError(f"{name}={type(obj).__name__} has no state_dict() and load_state_dict(): pass it to step(), or use state=")
         if STEP in objects:
             raise TypeError(f"{STEP}= is the number of steps, which is always saved: use another name")
+        ranks.check_group()
         self._place = place.place(folder)
         self._folder = self._place.path
         self._every, self._overhead, self._keep = every, overhead, keep

@@ -2,6 +2,7 @@
 """Agreement between ranks. With one rank nothing is sent, and torch.distributed may be missing."""
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,14 @@ def _group() -> Any:
     """Returns torch.distributed if it has a process group. A job without torch has none."""
     group = sys.modules.get("torch.distributed")
     return group if group is not None and group.is_available() and group.is_initialized() else None
+
+
+def check_group() -> None:
+    """Raises ValueError in a job of several processes of torch that has no process group yet."""
+    group, n = sys.modules.get("torch.distributed"), os.environ.get("WORLD_SIZE", "")
+    if n.isdigit() and int(n) > 1 and group is not None and group.is_available() and not group.is_initialized():
+        raise ValueError(f"the job has {n} ranks (WORLD_SIZE) and no process group yet: call torch.distributed.init_process_group() before "
+                         f"Checkpointer(). For a process that is no rank: unset WORLD_SIZE")
 
 
 def rank() -> int:

@@ -24,7 +24,8 @@ RESUMED = "resumed"   # the folder with what train() is resumed from
 class CheckpointCallback(transformers.TrainerCallback):
     """Takes the Trainer's checkpoints by a Checkpointer.
 
-        checkpoints = CheckpointCallback("out/checkpoints")
+        args = TrainingArguments("out", save_strategy="no")
+        checkpoints = CheckpointCallback("out/checkpoints")   # after args, which make the process group
         trainer = Trainer(model, args, ..., callbacks=[checkpoints])
         trainer.train(resume_from_checkpoint=checkpoints.newest())
 

@@ -73,7 +73,7 @@ class Bucket:
                 self._end.close()
                 self._end = None
                 raise OSError(f"{self.url}: program {self._program} cannot be started, {error.strerror}: apt install diesel, or set "
-                              f"DIESEL_DIESELCTL to its path. That of pip has no S3") from None
+                              f"DIESEL_DIESELCTL to its path. The one from pip has no S3") from None
         try:
             self._answer("")
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import numbers
 import os
@@ -333,8 +334,8 @@ class Checkpointer:
                 found.remove(name)
                 self._kept.remove(name)
                 if not self._has_said_more:
-                    log.warning("checkpoint %s stays: it has the state of %s, which this run does not save. Others from before that have it stay, "
-                                "too. Pass it to Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
+                    log.warning("checkpoint %s stays: it has the state of %s, which this run does not save. Other checkpoints from before that have it "
+                                "stay, too. Pass it to Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
                 self._has_said_more = True
         return found
 
@@ -402,7 +403,7 @@ class Checkpointer:
 def _states_in(state):
     """Returns the names of the objects, as many as a message can hold."""
     names = [name for name, value in state.items() if isinstance(name, str) and isinstance(value, dict)]
-    return names if sum(map(len, names)) + 10 * len(names) < MOST_NAMED else []
+    return names if len(json.dumps(names)) < MOST_NAMED else []
 
 
 def _is_part(value):

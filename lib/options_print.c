@@ -327,7 +327,7 @@ static void print_manual_verbs(FILE *out, const struct option_program *program)
 		print_synopsis(out, verb, true);
 		fputc('\n', out);
 		option_print_text(out, ".IP", verb->about ? verb->about : verb->summary, true);
-		if (is_shared(program))
+		if (is_shared(program) || verb->n_rows == 0)
 			continue;
 		fputs(".RS\n", out);
 		for (size_t k = 0; k < verb->n_rows; k++)

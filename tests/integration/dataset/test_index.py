@@ -386,6 +386,7 @@ class OtherFormats(Index):
         with zipfile.ZipFile(self.folder / "tree.zip", "w") as archive:
             for name, data in members.items():
                 archive.writestr(name, data)
+        os.utime(self.folder / "tree.zip", (-5, -5))  # before 1970
         self.index(self.folder / "tree.zip")
         self.assertEqual(self.contents(), members)
         self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["a", "b"])
@@ -431,6 +432,9 @@ class OtherFormats(Index):
     def test_lmdb_values_have_their_keys_as_paths(self):
         values = self.write_lmdb()
         self.index(self.folder / "db")
+        self.assertEqual(self.contents(), values)
+        (self.folder / "db").rename(self.folder / "db.mdb")  # a folder
+        self.index(self.folder / "db.mdb")
         self.assertEqual(self.contents(), values)
 
     def test_an_lmdb_that_is_cut_off_is_refused(self):

@@ -250,7 +250,7 @@ def rows_of(path: Place, arguments: argparse.Namespace) -> Iterator[Row]:
 
 def source_of(path: Place) -> Place:
     """Returns the file that has the samples."""
-    if path.suffix not in FILES and (path / LMDB_FILE).exists():
+    if not (isinstance(path, Object) and path.suffix in FILES) and (path / LMDB_FILE).exists():
         path /= LMDB_FILE
     if path.suffix == ".idx":
         path = path.with_suffix(".bin")
@@ -278,9 +278,10 @@ def _sources(arguments: argparse.Namespace) -> Iterator[tuple[Place, Iterator[Ro
 def write_rows(to, arguments: argparse.Namespace) -> None:
     for source, rows in _sources(arguments):
         before = _state_of(source)
+        stamp = before[1] % (1 << 64)  # unsigned in C; negative before 1970
         offset = None
         for offset, length, name in rows:
-            to.write(b"%s\t%d\t%d\t%s\t%d\n" % (escaped(os.fsencode(str(source))), offset, length, escaped(name), before[1]))
+            to.write(b"%s\t%d\t%d\t%s\t%d\n" % (escaped(os.fsencode(str(source))), offset, length, escaped(name), stamp))
         if offset is None:
             raise Wrong(f"{source} has no samples")
         if _state_of(source) != before:  # of an object, each read looks
@@ -327,6 +328,13 @@ def _wait(command: list[str], rows) -> int:
                 continue
 
 
+def _advise(arguments: argparse.Namespace) -> None:
+    with contextlib.suppress(Wrong, OSError):  # the dataset is complete
+        if folder := next(filter(_has_index, arguments.files), None):
+            where = folder if isinstance(folder, Object) else folder.resolve()
+            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(where)!r})")
+
+
 def place_of(name: str) -> Place:
     return Object(name) if name.startswith(SCHEME) else pathlib.Path(name)
 
@@ -353,9 +361,7 @@ def main(words: list[str] | None = None) -> NoReturn:
             sys.exit(status)
         rows.seek(0)
         status = _wait(command, rows)
-        folders = [path for path in arguments.files if _has_index(path)]
-        if status == 0 and folders and "--json" not in others:
-            where = folders[0] if isinstance(folders[0], Object) else folders[0].resolve()
-            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(where)!r})")
+        if status == 0 and "--json" not in others:
+            _advise(arguments)
         sys.exit(status)
 

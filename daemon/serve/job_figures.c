@@ -114,6 +114,14 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 	taken->n_worked += grown(was.n_worked, is.n_worked);
 }
 
+/* Returns a figure that a client may have set to anything, as far as JSON has such numbers. */
+static uint64_t told(const _Atomic uint64_t *word)
+{
+	uint64_t value = load(word);
+
+	return value < INT64_MAX ? value : INT64_MAX;
+}
+
 bool serving_job_checkpoints(const struct serving *s, const struct job *job, struct diesel_checkpoints *ret)
 {
 	uint64_t begun, most = 0;
@@ -122,20 +130,20 @@ bool serving_job_checkpoints(const struct serving *s, const struct job *job, str
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		const struct ring_checkpoints *r = &q->slots.control->checkpoints;
 
-		if (q->job != job || (begun = load(&r->n_begun)) <= most)
+		if (q->job != job || (begun = told(&r->n_begun)) <= most)
 			continue;
 		most = begun;
 		*ret = (struct diesel_checkpoints){
 		    .n_begun = begun,
-		    .n_failed = load(&r->n_failed),
-		    .interval_steps = load(&r->interval_steps),
-		    .step_ns = load(&r->step_ns),
-		    .snapshot_ns = load(&r->snapshot_ns),
-		    .slowdown_ns = load(&r->slowdown_ns),
-		    .written_ns = load(&r->written_ns),
-		    .spent_ns = load(&r->spent_ns),
-		    .elapsed_ns = load(&r->elapsed_ns),
-		    .newest_ns = load(&r->newest_ns),
+		    .n_failed = told(&r->n_failed),
+		    .interval_steps = told(&r->interval_steps),
+		    .step_ns = told(&r->step_ns),
+		    .snapshot_ns = told(&r->snapshot_ns),
+		    .slowdown_ns = told(&r->slowdown_ns),
+		    .written_ns = told(&r->written_ns),
+		    .spent_ns = told(&r->spent_ns),
+		    .elapsed_ns = told(&r->elapsed_ns),
+		    .newest_ns = told(&r->newest_ns),
 		    .writing = atomic_load_explicit(&r->writing, memory_order_relaxed),
 		};
 	}

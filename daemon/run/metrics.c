@@ -299,35 +299,45 @@ struct checkpoint_family {
 	const char *name, *type, *help, *label; /* as in struct family */
 	size_t offset;                          /* offset of a uint64_t in struct diesel_checkpoints */
 	double scale;
-	bool if_known; /* absent while it is 0 */
+	size_t known; /* offset of the member without which, at 0, the value is unknown */
 };
 
 #define CHECKPOINTS(member) offsetof(struct diesel_checkpoints, member)
 
 static const struct checkpoint_family of_checkpoints[] = {
     {"diesel_job_checkpoints_total", "counter", "Checkpoints that the job's Checkpointer began.", "",
-     CHECKPOINTS(n_begun), 1, false},
+     CHECKPOINTS(n_begun), 1, CHECKPOINTS(n_begun)},
     {"diesel_job_checkpoints_failed_total", "counter", "Checkpoints of the job that could not be written.",
-     "", CHECKPOINTS(n_failed), 1, false},
+     "", CHECKPOINTS(n_failed), 1, CHECKPOINTS(n_begun)},
     {"diesel_job_checkpoint_interval_steps", "gauge", "Steps from one checkpoint of the job to the next.", "",
-     CHECKPOINTS(interval_steps), 1, true},
+     CHECKPOINTS(interval_steps), 1, CHECKPOINTS(interval_steps)},
     {"diesel_job_checkpoint_cost_seconds_total", "counter",
      "Time that checkpoints have added to the job: snapshots, and slower steps during writing.", "",
-     CHECKPOINTS(spent_ns), 1e-9, false},
+     CHECKPOINTS(spent_ns), 1e-9, CHECKPOINTS(n_begun)},
     {"diesel_job_checkpoint_measured_seconds_total", "counter",
      "Time of the steps during which the cost of the job's checkpoints was measured.", "",
-     CHECKPOINTS(elapsed_ns), 1e-9, false},
+     CHECKPOINTS(elapsed_ns), 1e-9, CHECKPOINTS(n_begun)},
     {"diesel_job_checkpoint_seconds", "gauge",
      "Times of the job's latest checkpoint: its snapshot, the slowdown of steps, and until it was on disk.",
-     ",part=\"snapshot\"", CHECKPOINTS(snapshot_ns), 1e-9, true},
-    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"slowdown\"", CHECKPOINTS(slowdown_ns), 1e-9, true},
-    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"written\"", CHECKPOINTS(written_ns), 1e-9, true},
+     ",part=\"snapshot\"", CHECKPOINTS(snapshot_ns), 1e-9, CHECKPOINTS(snapshot_ns)},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"slowdown\"", CHECKPOINTS(slowdown_ns), 1e-9,
+     CHECKPOINTS(written_ns)},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"written\"", CHECKPOINTS(written_ns), 1e-9,
+     CHECKPOINTS(written_ns)},
 };
+
+static uint64_t member_at(const struct diesel_checkpoints *n, size_t offset)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)n + offset, sizeof(value));
+	return value;
+}
 
 /* Writes what jobs report of their checkpoints. */
 static void checkpoints(FILE *text, const struct server *s)
 {
-	uint64_t now_ns = clock_monotonic_ns(), value;
+	uint64_t now_ns = clock_monotonic_ns();
 	struct diesel_checkpoints n;
 
 	for (size_t i = 0; i < sizeof(of_checkpoints) / sizeof(of_checkpoints[0]); i++) {
@@ -338,10 +348,9 @@ static void checkpoints(FILE *text, const struct server *s)
 		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 			if (!serving_job_checkpoints(&s->serving, j, &n))
 				continue;
-			memcpy(&value, (const char *)&n + f->offset, sizeof(value));
-			if (value || !f->if_known)
+			if (member_at(&n, f->known))
 				fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
-					(double)value * f->scale);
+					(double)member_at(&n, f->offset) * f->scale);
 		}
 	}
 	metrics_head(text, "diesel_job_checkpoint_age_seconds", "gauge",

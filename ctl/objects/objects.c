@@ -52,10 +52,27 @@ struct reading {
 	const struct objects_request *request;
 	unsigned char *memory;
 	_Atomic uint64_t next; /* offset of the next range */
-	pthread_mutex_t lock;  /* protects the error, which is that of the first failure */
+	pthread_mutex_t lock;  /* protects the error, which is that of the first failure, and the tag */
 	struct error err;
+	bool has_tag;
+	char tag[BUCKET_TAG_MAX]; /* of the first range; that of all, unless the object was replaced */
 	_Atomic bool failed;
 };
+
+static int check_tag(struct reading *w, const char *tag, struct error *err)
+{
+	bool same;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->has_tag)
+		snprintf(w->tag, sizeof(w->tag), "%s", tag);
+	w->has_tag = true;
+	same = strcmp(w->tag, tag) == 0;
+	pthread_mutex_unlock(&w->lock);
+	return same ? 0
+		    : error_set(err, -ESTALE, "%s was replaced while it was being read: read it again",
+				w->request->key);
+}
 
 static void *read_ranges(void *context)
 {
@@ -65,12 +82,15 @@ static void *read_ranges(void *context)
 	while (!w->failed) {
 		uint64_t at = atomic_fetch_add(&w->next, RANGE_BYTES);
 		struct error err = ERROR_INIT;
+		char tag[BUCKET_TAG_MAX];
 		int r;
 
 		if (at >= bytes)
 			break;
-		r = bucket_read(w->bucket, w->request->key, at, w->memory + at,
-				bytes - at < RANGE_BYTES ? bytes - at : RANGE_BYTES, &err);
+		r = bucket_read_tagged(w->bucket, w->request->key, at, w->memory + at,
+				       bytes - at < RANGE_BYTES ? bytes - at : RANGE_BYTES, tag, &err);
+		if (r == 0)
+			r = check_tag(w, tag, &err);
 		if (r < 0) {
 			pthread_mutex_lock(&w->lock);
 			if (!w->failed)

@@ -44,6 +44,9 @@ static la_ssize_t on_read(struct archive *archive, void *user, const void **data
 	uint64_t stamp;
 	int r = n ? external_read_source(s->name, s->position, s->buffer, n, &stamp, &s->error) : 0;
 
+	if (r == 0 && n && stamp != s->result->stamp)
+		r = error_set(&s->error, -ESTALE,
+			      "%s changed while it was being indexed: run the command again", s->name);
 	if (r < 0) {
 		archive_set_error(archive, -r, "%s", s->error.text);
 		return ARCHIVE_FATAL;

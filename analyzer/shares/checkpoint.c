@@ -241,7 +241,7 @@ static bool of_saving_child(const struct timeline *timeline, const struct roles 
 }
 
 /* Returns true if a thread that saves ended this sleep of another thread of the trainer's process, which
- * waits for the save: any sleep, if a child saves; else none that may be for a lock. */
+ * waits for the save. If no child saves, the sleep must be too long to be for a lock. */
 static bool waits_for_save(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
 			   const struct timeline_off *off)
 {

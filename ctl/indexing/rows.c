@@ -124,7 +124,7 @@ static int read_row(struct row_reader *r, struct error *err)
 		return error_set(
 		    err, -EINVAL,
 		    "row %llu, '%s', is not an absolute path, an offset, a length and the path of a "
-		    "sample, separated by tabs, with or without the path's modification time behind them",
+		    "sample, separated by tabs, with or without the source's stamp behind them",
 		    r->number, text);
 	r->has_row = true;
 	return 1;

@@ -133,6 +133,7 @@ def refuses(port, source, says, *words, **more):
 
 def wrong_objects_are_refused_in_one_line(port, proxy):
     refuses(port, "s3://bucket/nothing", "there are no *.tar objects below s3://bucket/nothing")
+    refuses(port, "s3://", "must be s3://BUCKET/PREFIX")
     refuses(port, "s3://bucket/none.zip", "s3://bucket/none.zip")
     refuses(port, "s3://bucket/db.lmdb", "of which --db chooses one: many, named")
     refuses(port, "s3://bucket/mds", "cannot be indexed by one command", "s3://bucket/nothing")
@@ -147,6 +148,12 @@ def wrong_objects_are_refused_in_one_line(port, proxy):
     proxy.reset(lambda method, path, _headers, count: (206, "x" * 8, ("ETag", f'"{count}"'), ("Content-Range", "bytes 0-7/8"))
                 if method == "GET" and path.startswith("/bucket/text.idx") else None)
     refuses(proxy.port, "s3://bucket/text.bin", "text.idx")
+
+
+def a_program_that_ends_at_once_is_named():
+    program = "from diesel_loader.writing.objects import Object; Object('s3://bucket/a').state()"
+    done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"DIESEL_DIESELCTL": "/bin/true"}, capture_output=True, text=True, check=False)
+    assert "`dieselctl ranges` has ended: is dieselctl of the version of diesel_loader?" in done.stderr, done.stderr
 
 
 def the_process_that_reads_ranges_reads_objects_only():
@@ -172,6 +179,7 @@ if __name__ == "__main__":
         samples_are_those_of_files(port, proxy, daemon)
         a_changed_object_is_refused(port, daemon)
         wrong_objects_are_refused_in_one_line(port, proxy)
+        a_program_that_ends_at_once_is_named()
         the_process_that_reads_ranges_reads_objects_only()
     finally:
         stop_all()

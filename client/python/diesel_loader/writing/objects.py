@@ -71,6 +71,7 @@ class _Reader:
             self._process.wait()
 
 
+_pool = concurrent.futures.ThreadPoolExecutor(THREADS)  # which starts threads as they are needed
 _readers = threading.local()  # with the reader of each thread as `one`
 _states: dict[str, tuple[int, int]] = {}  # (length, stamp) by the object's name
 
@@ -146,14 +147,17 @@ class Object:
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """Yields the bytes of ascending ranges (offset, length), several requests at a time."""
         self.state()
-        with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-            waiting: collections.deque[tuple[Any, list[tuple[int, int]]]] = collections.deque()
+        waiting: collections.deque[tuple[Any, list[tuple[int, int]]]] = collections.deque()
+        try:
             for group in _groups(ranges):
-                waiting.append((pool.submit(self.read, group[0][0], sum(group[-1]) - group[0][0]), group))
+                waiting.append((_pool.submit(self.read, group[0][0], sum(group[-1]) - group[0][0]), group))
                 if len(waiting) >= MOST_WAITING:
                     yield from _split(*waiting.popleft())
             while waiting:
                 yield from _split(*waiting.popleft())
+        finally:
+            for read, _ in waiting:  # after an error
+                read.cancel()
 
     def open(self) -> io.BufferedReader:
         return io.BufferedReader(_File(self), BLOCK_BYTES)

@@ -433,7 +433,10 @@ class OtherFormats(Index):
         values = self.write_lmdb()
         self.index(self.folder / "db")
         self.assertEqual(self.contents(), values)
-        (self.folder / "db").rename(self.folder / "db.mdb")  # a folder
+
+    def test_an_lmdb_folder_may_have_the_ending_of_a_file(self):
+        values = self.write_lmdb(n=20)
+        (self.folder / "db").rename(self.folder / "db.mdb")
         self.index(self.folder / "db.mdb")
         self.assertEqual(self.contents(), values)
 

@@ -27,7 +27,7 @@ import numpy
 import torch
 
 import diesel_loader.torch
-from diesel_loader.checkpoint import Checkpointer, accelerated as accelerate, control_group, newest, restoring, seal
+from diesel_loader.checkpoint import Checkpointer, accelerated as accelerate, control_group, newest, persister, restoring, seal
 
 STEPS = 30
 
@@ -95,7 +95,9 @@ class Device(Case):
             self.assertEqual(stream.wait_event.call_count, waited + 1)
             checkpointer.step()
             done[0] = True
-            checkpointer.wait()
+            with mock.patch.object(persister.Persister, "hurry") as hurry:
+                checkpointer.wait()
+            hurry.assert_called()
             self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.ones(1 << 20)))
             for update in (lambda: scaler.step(optimizer), graph.replay):   # neither calls the optimizer's hook
                 done[0] = False

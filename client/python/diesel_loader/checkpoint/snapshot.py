@@ -189,8 +189,8 @@ class Saver:
         Ended if the process has ended: then another one is started for the next snapshot."""
         if self._pending is not None:
             self._send_pending(wait=timeout_s != 0)
-            if timeout_s is None:
-                self.hurry()
+        if timeout_s is None:
+            self.hurry()
         if self._process is None or not self._open:
             return []
         try:

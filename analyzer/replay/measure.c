@@ -108,7 +108,9 @@ static int checkpoints_collect(struct measurement *m)
 	interval_list_tidy(&m->helper_checkpoints);
 	r = checkpoints_of_children(&from, m->timeline, &m->roles, m->saves, &m->child_checkpoints);
 	if (r == 0)
-		checkpoint_savers_add(m->timeline, &m->roles, m->saves);
+		checkpoint_savers_add(m->timeline, &m->roles,
+				      &(struct saves_found){&m->helper_checkpoints, &m->child_checkpoints},
+				      m->saves);
 	return r;
 }
 

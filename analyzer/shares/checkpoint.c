@@ -241,18 +241,22 @@ static bool of_saving_child(const struct timeline *timeline, const struct roles 
 }
 
 /* Returns true if a thread that saves ended this sleep of another thread of the trainer's process, which
- * waits for the save. If no child saves, the sleep must be too long to be for a lock. */
-static bool waits_for_save(const struct timeline *timeline, const struct roles *roles, const uint8_t *saves,
+ * waits for a save at that time. If no child saves, the sleep must be too long to be for a lock. */
+static bool waits_for_save(const struct timeline *timeline, const struct roles *roles,
+			   const struct saves_found *found, const uint8_t *saves,
 			   const struct timeline_off *off)
 {
 	const struct timeline_thread *waker =
 	    off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
 
 	return waker && saves[waker - timeline->threads] &&
+	       (interval_list_cover(found->of_helpers, off->begin_ns, off->waking_ns) > 0 ||
+		interval_list_cover(found->of_children, off->begin_ns, off->waking_ns) > 0) &&
 	       (checkpoint_is_child(roles, waker) || checkpoint_awaited(timeline, saves, off));
 }
 
-void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves)
+void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles,
+			   const struct saves_found *found, uint8_t *saves)
 {
 	bool children = false, more = false;
 
@@ -271,7 +275,7 @@ void checkpoint_savers_add(const struct timeline *timeline, const struct roles *
 
 			for (size_t k = 0; roles->of[i] == ROLE_HELPER && k < thread->n_offs && !saves[i];
 			     k++) {
-				saves[i] = waits_for_save(timeline, roles, saves, &thread->offs[k]);
+				saves[i] = waits_for_save(timeline, roles, found, saves, &thread->offs[k]);
 				more |= saves[i] > 0;
 			}
 		}

@@ -39,8 +39,15 @@ int checkpoints_find(const struct checkpoint_input *input, const struct timeline
 /* Returns true for threads of processes that the trainer's process made, other than its loader's workers. */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);
 
-/* Also sets saves[] for threads of the trainer's process that wait for a thread or child that saves. */
-void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles, uint8_t *saves);
+/* The intervals of all saves outside the trainer; tidy. */
+struct saves_found {
+	const struct interval_list *of_helpers, *of_children;
+};
+
+/* Also sets saves[] for threads of the trainer's process that wait, during a save, for a thread or child that
+ * saves. */
+void checkpoint_savers_add(const struct timeline *timeline, const struct roles *roles,
+			   const struct saves_found *found, uint8_t *saves);
 
 /* Returns true if a thread that saves ended this sleep of the trainer. */
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off);

@@ -247,6 +247,18 @@ class Written(Equal, Case):
         self.assertEqual(json.loads(pathlib.Path(path, "manifest.json").read_text())["step"], 0)
         self.assertEqual(modes, {".": 0o750, "state.pt": 0o640, "manifest.json": 0o640, "../.lock": 0o600})
 
+    def test_the_time_of_all_parts_of_a_checkpoint_counts(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+            checkpointer.wait()
+            saver = mock.Mock(is_writing=True, is_silent=False)
+            with mock.patch.object(checkpointer, "_saver", saver):
+                checkpointer._writing = {"later": True, "remove": [], "name": "000002-step-0"}
+                for do, seconds, saver.is_idle in (("write", 2.0, False), ("commit", 3.0, True)):
+                    saver.replies.return_value = [{"do": do, "error": None, "seconds": seconds}]
+                    checkpointer._poll()
+            self.assertEqual(checkpointer.figures()["written_s"], 5)
+
     def test_a_state_that_grows_gets_more_memory(self):
         state = {"a": torch.ones(3)}
         with Checkpointer(self.folder, state=lambda: state) as checkpointer:

@@ -23,7 +23,9 @@ set(not_our_c
   integration.torch_misuse          # the same
   integration.checkpoint            # Python
   integration.checkpoint_faults     # the same
+  integration.checkpoint_frameworks # the same
   integration.checkpoint_interval   # the same
+  integration.checkpoint_numpy      # the same
   integration.c_client              # its programs are built without a sanitizer, as a user builds them
   integration.docs                  # texts
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
@@ -109,7 +111,7 @@ set(python_with_libdiesel
   integration.dataset.put_folder integration.dataset.shared_folder integration.index
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths
-  integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
+  integration.s3.checkpoint integration.s3.formats integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.s3.jobs_shards integration.subset
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number

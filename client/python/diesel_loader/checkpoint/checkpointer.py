@@ -313,7 +313,7 @@ class Checkpointer:
                 order["file"], order["about"]["kind"] = pickled.FILE, pickled.KIND
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
         except (Ended, OSError, MemoryError, _Unreadable) as error:
-            self._fail(_how(error), order)
+            self._fail(persister.reason(error), order)
         self._measured.snapshot(time.monotonic() - begin)
         self._snapshot_s = begin
         self._report()
@@ -375,7 +375,7 @@ class Checkpointer:
 
     def _lose(self, error, order):
         self._measured.written(0.0)
-        self._fail(_how(error), order)
+        self._fail(persister.reason(error), order)
         self._report()
 
     def _report(self):
@@ -412,10 +412,6 @@ def _is_part(value):
 
 def _is_number(value, least):
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
-
-
-def _how(error):
-    return f"the process that writes {error}" if isinstance(error, Ended) else str(error)
 
 
 def _form_of(state):

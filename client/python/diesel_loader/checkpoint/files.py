@@ -51,7 +51,7 @@ class Files:
         try:
             self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill))
         except (Ended, MemoryError, OSError) as error:
-            self._end(f"the process that writes {error}" if isinstance(error, Ended) else str(error))
+            self._end(persister.reason(error))
 
     def after_save(self, action: Callable[[], None]) -> None:
         """Calls it when the last save is on disk: at once, if it is. Never, if it has failed: so nothing makes way for it."""
@@ -86,10 +86,8 @@ class Files:
         try:
             for reply in self._saver.replies(timeout_s):
                 self._end(reply["error"])
-        except Ended as error:
-            self._end(f"the process that writes {error}")
-        except OSError as error:
-            self._end(str(error))
+        except (Ended, OSError) as error:
+            self._end(persister.reason(error))
 
     def _end(self, error):
         path, self._path = self._path, None

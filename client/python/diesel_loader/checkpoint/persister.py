@@ -29,6 +29,11 @@ class Ended(Exception):
     """The process has ended; the text says how."""
 
 
+def reason(error: BaseException) -> str:
+    """Returns why a checkpoint is not written, for a line in the log."""
+    return f"the process that writes {error}" if isinstance(error, Ended) else str(error)
+
+
 class Persister:
     def __init__(self) -> None:
         self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

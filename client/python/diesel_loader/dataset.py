@@ -234,7 +234,8 @@ class Samples(collections.abc.Sequence["tuple[str, int]"]):
     def __getitem__(self, i: Any) -> Any:
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
-        return self._dataset.sample_path(i), self._dataset.label(i)
+        number = self._dataset.number(i)
+        return self._dataset.path_of(number), self._dataset.label_of(number)
 
 
 class Dataset:
@@ -500,7 +501,11 @@ class Dataset:
 
     def label(self, i: int) -> int:
         """Its class, as ImageFolder numbers classes; -1: it lies in no class folder."""
-        label = self._info(self.number(i)).label
+        return self.label_of(self.number(i))
+
+    def label_of(self, number: int) -> int:
+        """The label of a sample, by its number in the whole dataset."""
+        label = self._info(number).label
         return label if self._numbers is None else self._numbers[label]
 
     def _labels(self, infos: Any) -> list[int]:
@@ -767,9 +772,9 @@ class Dataset:
             return self._slice(i)
         if isinstance(i, str):
             return bytes(self.read(self.find(i)))
-        if self.reader:
-            return self._dicts([self.number(i)], [self.read(i)], [self.label(i)])[0][0]
-        return self.read(i), self.label(i)
+        number = self.number(i)
+        data, label = self._read_number(number), self.label_of(number)
+        return self._dicts([number], [data], [label])[0][0] if self.reader else (data, label)
 
     def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""

@@ -104,10 +104,11 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     def __getitem__(self, i):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
-        number, label = self.number(i), self.label(i)
+        number = self.number(i)
+        data, label = self._read_number(number), self.label_of(number)
         if self.reader:
-            return self._finished(self._dicts([number], [self.read(i)], [label]), [number], [label])[0]
-        return self._assembly().sample(_tensor(self.read(i)), number, label)
+            return self._finished(self._dicts([number], [data], [label]), [number], [label])[0]
+        return self._assembly().sample(_tensor(data), number, label)
 
     def __getitems__(self, indices):
         chosen = self._numbers_of(indices)

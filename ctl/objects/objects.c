@@ -93,9 +93,10 @@ static void *read_ranges(void *context)
 			r = check_tag(w, tag, &err);
 		if (r < 0) {
 			pthread_mutex_lock(&w->lock);
-			if (!w->failed)
+			if (!w->failed) {
 				w->err = err;
-			w->err.code = r;
+				w->err.code = r;
+			}
 			w->failed = true;
 			pthread_mutex_unlock(&w->lock);
 		}

@@ -89,8 +89,9 @@ const char *ctl_command(void);
 /* For verbs that a user's program starts with one end of a socket pair as standard input. Returns true if
  * standard input is a socket of this type. */
 bool ctl_is_started_by_program(int socket_type);
-/* Closes all descriptors above standard error, disables core files because memory may hold secrets, and
- * continues in a forked child while the parent exits. -errno. */
+/* Closes all descriptors above standard error, and disables core files, because memory may hold secrets. */
+void ctl_keep_secrets(void);
+/* Calls ctl_keep_secrets(), and continues in a forked child while the parent exits. -errno. */
 int ctl_detach(void);
 
 /* Prints a line, or a part of one, that may contain names, as text_line() does, but without cutting it. */

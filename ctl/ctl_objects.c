@@ -2,16 +2,13 @@
 /* dieselctl objects: writes and reads checkpoints in a bucket for the job that started it. */
 #include "ctl.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "ctl/objects.h"
-#include "lib/kernel_calls.h"
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	const struct rlimit none = {0};
 	int status;
 
 	if (!ctl_options(verb, argc, argv, NULL, &status))
@@ -22,8 +19,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb,
 				 "a job starts this command when it writes checkpoints to a bucket: do not "
 				 "run it by hand");
-	(void)setrlimit(RLIMIT_CORE, &none); /* memory holds credentials */
-	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
+	ctl_keep_secrets();
 	return objects_serve(STDIN_FILENO, argv[optind]) < 0 ? CTL_FAILED : CTL_OK;
 }
 

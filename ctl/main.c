@@ -135,13 +135,19 @@ bool ctl_is_started_by_program(int socket_type)
 	return getsockopt(STDIN_FILENO, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == socket_type;
 }
 
-int ctl_detach(void)
+void ctl_keep_secrets(void)
 {
 	const struct rlimit none = {0};
-	pid_t pid;
 
 	(void)setrlimit(RLIMIT_CORE, &none);
 	(void)kernel_close_range(STDERR_FILENO + 1, UINT32_MAX);
+}
+
+int ctl_detach(void)
+{
+	pid_t pid;
+
+	ctl_keep_secrets();
 	pid = fork();
 	if (pid > 0)
 		_exit(0);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -74,14 +73,13 @@ static int serve(void *data)
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	_cleanup_(freep) void *data = NULL;
-	const struct rlimit none = {0};
 	int status, r;
 
 	if (!ctl_options(verb, argc, argv, NULL, &status))
 		return status;
 	if (argc != optind || !ctl_is_started_by_program(SOCK_STREAM))
 		return ctl_usage(verb, "dieselctl index starts this command: do not run it by hand");
-	(void)setrlimit(RLIMIT_CORE, &none); /* memory holds credentials */
+	ctl_keep_secrets();
 	data = malloc(READ_BYTES_MAX);
 	r = data ? 1 : -ENOMEM;
 	while (r > 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import errno
 import io
 import os
 import pathlib
@@ -28,7 +29,6 @@ MOST_BYTES = 4 << 20  # of a request; `dieselctl ranges` takes up to 16 MiB
 NEAR_BYTES = 128 << 10  # ranges with a smaller gap are read at once, as a request takes longer than these bytes
 BLOCK_BYTES = 256 << 10  # of reads in order
 REQUEST, REPLY = struct.Struct("=QII"), struct.Struct("=iIQQ")  # ctl/formats/ctl_ranges.c
-ENOENT = -2
 
 
 class Wrong(Exception):
@@ -122,7 +122,7 @@ class Object:
 
     def exists(self) -> bool:
         result, *_, text = self._ask(0, 0)
-        if result < 0 and result != ENOENT:
+        if result < 0 and result != -errno.ENOENT:
             raise Wrong(text.decode(errors="replace"))
         return result == 0
 
@@ -194,7 +194,7 @@ class _File(io.RawIOBase):
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + (0, self._at, self._object.state()[0])[whence]
         if self._at < 0:
-            raise OSError(22, "negative position")
+            raise OSError(errno.EINVAL, "negative position")
         return self._at
 
     def tell(self) -> int:

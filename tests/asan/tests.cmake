@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Which integration and fault tests ./dev test runs with AddressSanitizer and UBSan: they get the label "asan" in builds that have
-# those. Unit and fuzz tests all run. The rule for the others: a test runs if it brings our C what that can get wrong in memory,
-# which is bytes that somebody else made (a file, an image, a message, a table, what a process shows of itself) or an end at any
-# moment (a signal, a fault, a client that goes). It does not where
+# Which integration and fault tests ./dev test runs with AddressSanitizer and UBSan: they get the label "asan". Unit and fuzz tests all
+# run. The rule for the others: a test runs if it brings our C what that can get wrong in memory, which is bytes that somebody else
+# made (a file, an image, a message, a table, what a process shows of itself) or an end at any moment (a signal, a fault, a client
+# that goes). It does not where
 #   - its subject is no C that this build instruments: not_our_c;
 #   - others that run bring the same C the same kinds of bytes and ends, in less time or with another server, engine or loader:
 #     it is left to those (LEFT_TO), which have to run. Where coverage was measured, one that is left reaches at most 60 lines of
 #     C that no other test with a sanitizer does.
-# A new test runs until it is listed. Of the ones with the label "clock", it is these: a sanitizer slows one side of what the
-# others compare, or adds processes to what they count.
+# A test runs until it is listed. It runs once: what holds with a sanitizer and with assertions holds without them, and those left to
+# others show the optimized programs the same kinds of bytes. These alone run in both builds, so that no program, and no arithmetic
+# that a compiler turns into vector instructions, is tested only without optimization:
+set(optimized_too integration.dieseld_service integration.differential integration.first.verdict integration.image.agreement
+  integration.image.webp integration.image.whole integration.index integration.mount integration.numpy integration.top integration.upgrade)
+# Of the ones with the label "clock", it is these: a sanitizer slows one side of what the others compare, or adds processes to what
+# they count.
 set(clock_with_asan
   integration.what_if) # records, reports and predicts, and is short
 set(not_our_c
@@ -42,6 +47,9 @@ set(not_our_c
   integration.wheel_frameworks      # the same
   integration.wheel_tools)          # what is run is the wheel's
 set(not_with_asan ${not_our_c})
+if(NOT DIESEL_SANITIZE) # a library makes their programs' calls fail; with a sanitizer, its runtime would have to come first
+  list(APPEND not_with_asan fault.dataset.crash fault.dataset.kth fault.repair.damage fault.repair.refuse fault.verbs.calls)
+endif()
 set(relied_on "")
 # diesel_not_with_asan(name... LEFT_TO name...)
 macro(diesel_not_with_asan)
@@ -118,21 +126,26 @@ set(python_with_libdiesel
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_messages
   integration.upgrade integration.warm)
 
-if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+set(compiler clang) # the preset's: a build without a sanitizer asks what the one with it runs
+if(DIESEL_SANITIZE)
+  set(compiler ${CMAKE_C_COMPILER})
+endif()
+set(names libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so libclang_rt.asan.so)
+if(DIESEL_SANITIZE AND CMAKE_C_COMPILER_ID STREQUAL GNU)
   set(names libasan.so)
-else()
-  set(names libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so libclang_rt.asan.so)
 endif()
 set(asan_runtime "")
 foreach(name ${names})
-  execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=${name} OUTPUT_VARIABLE path
+  execute_process(COMMAND ${compiler} -print-file-name=${name} OUTPUT_VARIABLE path
     OUTPUT_STRIP_TRAILING_WHITESPACE)
   if(IS_ABSOLUTE "${path}" AND NOT asan_runtime)
     set(asan_runtime ${path})
   endif()
 endforeach()
 if(NOT asan_runtime)
-  message(WARNING "no shared runtime of AddressSanitizer: tests whose Python loads libdiesel.so do not run with it")
+  if(DIESEL_SANITIZE)
+    message(WARNING "no shared runtime of AddressSanitizer: tests whose Python loads libdiesel.so do not run with it")
+  endif()
   list(APPEND not_with_asan ${python_with_libdiesel})
   set(relied_on "")
 endif()
@@ -141,7 +154,7 @@ if(DIESEL_SANITIZE MATCHES fuzzer) # the fuzz tests are programs there
   list(FILTER relied_on EXCLUDE REGEX "^fuzz\\.")
 endif()
 get_property(tests DIRECTORY PROPERTY TESTS)
-foreach(test ${clock_with_asan} ${not_with_asan} ${relied_on} ${python_with_libdiesel})
+foreach(test ${clock_with_asan} ${not_with_asan} ${relied_on} ${python_with_libdiesel} ${optimized_too})
   if(NOT test IN_LIST tests)
     message(FATAL_ERROR "tests/asan/tests.cmake: there is no test ${test}")
   endif()
@@ -151,7 +164,7 @@ foreach(test ${tests})
   if(test IN_LIST clock_with_asan OR (labels MATCHES "^(integration|fault)$" AND NOT test IN_LIST not_with_asan))
     set_property(TEST ${test} APPEND PROPERTY LABELS asan)
   endif()
-  if(test IN_LIST python_with_libdiesel)
+  if(DIESEL_SANITIZE AND test IN_LIST python_with_libdiesel)
     get_property(environment TEST ${test} PROPERTY ENVIRONMENT)
     list(TRANSFORM environment REPLACE "^PYTHONPATH=" "PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/asan:")
     set_property(TEST ${test} PROPERTY ENVIRONMENT "${environment};DIESEL_ASAN_PRELOAD=${asan_runtime}")
@@ -163,3 +176,10 @@ foreach(test ${relied_on})
     message(FATAL_ERROR "tests/asan/tests.cmake: others are left to ${test}, which does not run with a sanitizer")
   endif()
 endforeach()
+if(NOT DIESEL_SANITIZE)
+  foreach(test ${optimized_too}) # ./dev test leaves out what has the label
+    get_property(labels TEST ${test} PROPERTY LABELS)
+    list(REMOVE_ITEM labels asan)
+    set_property(TEST ${test} PROPERTY LABELS ${labels})
+  endforeach()
+endif()

@@ -43,7 +43,8 @@ foreach(subject access opening)
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_hostile_${subject}.py)
 endforeach()
 diesel_script_test(integration own_daemon /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_own_daemon.py)
-diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py)
+diesel_script_test(integration sensing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py clocks)
+diesel_script_test(integration sensing_processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_sensing.py others)
 diesel_script_test(integration stage /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/stage/test_stage.py)
 foreach(subject faults fleet jobs lanes rights slurm stage walk whole)
   diesel_script_test(integration cluster_${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
@@ -53,8 +54,8 @@ diesel_script_test(integration assist /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests
 diesel_script_test(integration assist_changes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_changes.py)
 diesel_script_test(integration assist_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_assist_hostile.py)
 diesel_script_test(integration processes /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/assist/test_processes.py)
-diesel_clock_tests(integration.dieseld_idle ALONE)
-diesel_clock_tests(integration.sensing)
+diesel_clock_tests(integration.dieseld_idle integration.sensing)
+set_tests_properties(integration.dieseld_idle PROPERTIES PROCESSORS 1) # it sleeps, and disturbs no other
 # It helps all jobs of the machine: of two at once, each would read ahead for the other's.
 set_tests_properties(integration.assist integration.assist_changes integration.assist_hostile integration.processes PROPERTIES RESOURCE_LOCK assist)
 # Nodes of a cluster, for the scripts below: what they know of each other is in a file.

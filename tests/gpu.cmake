@@ -38,8 +38,9 @@ add_dependencies(test_bpf_usdt standin_usdt standin_usdt_counted)
 set_property(TEST unit.bpf.usdt PROPERTY ENVIRONMENT
   "USDT_PLAIN=$<TARGET_FILE:standin_usdt>;USDT_COUNTED=$<TARGET_FILE:standin_usdt_counted>")
 
-diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_gpu.py)
-set_property(TEST integration.gpu APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
+diesel_script_test(integration gpu /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_gpu.py clocks)
+diesel_script_test(integration gpu_utilization /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_gpu.py others)
+set_property(TEST integration.gpu integration.gpu_utilization APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
 if(TARGET dieseld)
   diesel_script_test(integration gpu_day /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/test_gpu_day.py)
 endif()

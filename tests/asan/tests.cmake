@@ -12,10 +12,7 @@
 # that a compiler turns into vector instructions, is tested only without optimization:
 set(optimized_too integration.dieseld_service integration.differential integration.first.verdict integration.image.agreement
   integration.image.webp integration.image.whole integration.index integration.mount integration.numpy integration.top integration.upgrade)
-# Of the ones with the label "clock", it is these: a sanitizer slows one side of what the others compare, or adds processes to what
-# they count.
-set(clock_with_asan
-  integration.what_if) # records, reports and predicts, and is short
+# None has the label "clock": a sanitizer slows one side of what those compare, or adds processes to what they count.
 set(not_our_c
   integration.abi                   # Python
   integration.batch_log             # the same
@@ -34,6 +31,7 @@ set(not_our_c
   integration.c_client              # its programs are built without a sanitizer, as a user builds them
   integration.docs                  # texts
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
+  integration.gpu_utilization       # its Python loads libdiesel; unit.analyzer.gpu brings the bytes
   integration.gpu_day               # what is carried is a wheel's
   integration.house                 # reads sources and symbols, and runs nothing
   integration.importing             # Python; integration.fields and dataset.put_folder bring the bytes
@@ -96,8 +94,10 @@ diesel_not_with_asan(integration.metrics_jobs LEFT_TO integration.dieseld_servic
 diesel_not_with_asan(integration.on_demand LEFT_TO integration.own_daemon)
 diesel_not_with_asan(integration.processes LEFT_TO integration.assist unit.lib.sandbox)
 diesel_not_with_asan(integration.profile LEFT_TO unit.bpf.python_stack unit.bpf.python fuzz.elf_symbols fuzz.maps unit.analyzer.profile)
+diesel_not_with_asan(integration.record_ends integration.unprivileged_messages LEFT_TO integration.refused integration.top integration.what_if)
 diesel_not_with_asan(integration.redis.cluster integration.redis.redis LEFT_TO integration.dataset.purge_redis unit.dataset.redis)
 diesel_not_with_asan(integration.redis.registry_cluster LEFT_TO integration.redis.registry unit.dataset.redis)
+diesel_not_with_asan(integration.sensing_processes LEFT_TO unit.daemon.sensor unit.daemon.sensor_link)
 diesel_not_with_asan(integration.s3.jobs_compressed LEFT_TO integration.s3.jobs_rclone integration.dieseld_compressed)
 diesel_not_with_asan(integration.s3.jobs_kept LEFT_TO integration.s3.jobs_rclone integration.dataset.kept_folder)
 diesel_not_with_asan(integration.s3.jobs_purged LEFT_TO integration.s3.jobs_faults integration.dataset.purge_redis)
@@ -154,14 +154,14 @@ if(DIESEL_SANITIZE MATCHES fuzzer) # the fuzz tests are programs there
   list(FILTER relied_on EXCLUDE REGEX "^fuzz\\.")
 endif()
 get_property(tests DIRECTORY PROPERTY TESTS)
-foreach(test ${clock_with_asan} ${not_with_asan} ${relied_on} ${python_with_libdiesel} ${optimized_too})
+foreach(test ${not_with_asan} ${relied_on} ${python_with_libdiesel} ${optimized_too})
   if(NOT test IN_LIST tests)
     message(FATAL_ERROR "tests/asan/tests.cmake: there is no test ${test}")
   endif()
 endforeach()
 foreach(test ${tests})
   get_property(labels TEST ${test} PROPERTY LABELS)
-  if(test IN_LIST clock_with_asan OR (labels MATCHES "^(integration|fault)$" AND NOT test IN_LIST not_with_asan))
+  if(labels MATCHES "^(integration|fault)$" AND NOT test IN_LIST not_with_asan)
     set_property(TEST ${test} APPEND PROPERTY LABELS asan)
   endif()
   if(DIESEL_SANITIZE AND test IN_LIST python_with_libdiesel)

@@ -40,21 +40,27 @@ def why_not(needs_torch=False):
 
 
 class Apart(unittest.TestLoader):
-    """Loads the tests of a file that compare clocks (shapes_support.repeated), or all others."""
+    """Loads the tests of a file that compare clocks, which have or whose class has the mark compares_clocks, or all others."""
 
     def __init__(self, compare):
         super().__init__()
         self.compare = compare
 
     def getTestCaseNames(self, case):
-        return [name for name in super().getTestCaseNames(case) if hasattr(getattr(case, name), "compares_clocks") == self.compare]
+        whole = getattr(case, "compares_clocks", False)
+        return [name for name in super().getTestCaseNames(case) if getattr(getattr(case, name), "compares_clocks", whole) == self.compare]
+
+
+def run_chosen():
+    """First argument "clocks" or "others": runs only these tests of the file."""
+    chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in ("clocks", "others") else None
+    unittest.main(verbosity=2, testLoader=Apart(chosen == "clocks") if chosen else unittest.defaultTestLoader)
 
 
 def main(needs_torch=False, also=lambda: None):
-    """also: returns another reason to skip the tests. First argument "clocks" or "others": runs only these tests of the file."""
+    """also: returns another reason to skip the tests."""
     reason = why_not(needs_torch) or also()
     if reason:
         print("skipped: " + reason)
         sys.exit(77)
-    chosen = sys.argv.pop(1) if sys.argv[1:] and sys.argv[1] in ("clocks", "others") else None
-    unittest.main(verbosity=2, testLoader=Apart(chosen == "clocks") if chosen else unittest.defaultTestLoader)
+    run_chosen()

@@ -33,6 +33,8 @@ def standin(prologue=1):
 
 
 class Gpu(unittest.TestCase):
+    compares_clocks = True
+
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="diesel-gpu-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -256,6 +258,8 @@ class Cost(Gpu):
 
 class Nvml(Gpu):
     """Tests utilisation, also by a stand-in of NVML."""
+
+    compares_clocks = False
 
     def utilization(self, **environment):
         folder = os.path.join(os.path.abspath(STANDIN), "nvml")

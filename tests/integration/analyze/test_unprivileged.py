@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+import exact
 import recording_file as s
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
@@ -57,6 +58,8 @@ class Unprivileged(unittest.TestCase):
 
 
 class Jobs(Unprivileged):
+    compares_clocks = True
+
     def agrees(self, clock, report):
         shares = report["shares"]
         self.assertIsNone(report["insufficient"], report["insufficient"])
@@ -183,4 +186,4 @@ if __name__ == "__main__":
     if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
         print("SKIP unprivileged: no PyTorch for", PYTHON)
         sys.exit(77)
-    unittest.main()
+    exact.run_chosen()

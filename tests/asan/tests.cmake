@@ -11,7 +11,7 @@
 # others show the optimized programs the same kinds of bytes. These alone run in both builds, so that no program, and no arithmetic
 # that a compiler turns into vector instructions, is tested only without optimization:
 set(optimized_too integration.dieseld_service integration.differential integration.first.verdict integration.image.agreement
-  integration.image.webp integration.image.whole integration.index integration.mount integration.numpy integration.top integration.upgrade)
+  integration.image.webp integration.image.whole integration.index integration.mount integration.numpy integration.upgrade)
 # None has the label "clock": a sanitizer slows one side of what those compare, or adds processes to what they count.
 set(not_our_c
   integration.abi                   # Python

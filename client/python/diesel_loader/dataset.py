@@ -168,7 +168,7 @@ _of_thread = threading.local()  # scratch: memory of COPIED_BYTES that samples a
 def _scratch(size: int) -> Iterator[bytearray]:
     """Memory of at least this size for a while, with any contents."""
     if size > COPIED_BYTES:
-        native.retain_freed()
+        native.retain_freed(size)
         yield native.new_bytearray(size)
         return
     memory = vars(_of_thread).pop("scratch", None) or bytearray(COPIED_BYTES)  # taken away: a signal's handler may read, too
@@ -188,7 +188,7 @@ def _space(numpy: Any, out: Any, size: int) -> Any:
     """Returns an array of `size` bytes, in the memory of `out` unless that is None. Raises ValueError."""
     if out is None:
         if size > COPIED_BYTES:
-            native.retain_freed()
+            native.retain_freed(size)
         return numpy.empty(size, dtype=numpy.uint8)
     if not isinstance(out, numpy.ndarray) or out.dtype != numpy.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
         raise ValueError("out must be a writable, contiguous NumPy array of uint8")
@@ -449,6 +449,12 @@ class Dataset:
             self._n_bytes = self.subset.n_bytes(self._connection.reader, self.path)
         return self._n_bytes
 
+    @property
+    def mean_bytes(self) -> int:
+        """The mean length of a stored sample of the whole dataset, rounded down."""
+        info = info_of(self._connection.reader)
+        return int(info.total_bytes // max(info.n_samples, 1))
+
     def __len__(self) -> int:
         return self._n_samples if self.subset is None else len(self.subset)
 
@@ -597,7 +603,7 @@ class Dataset:
         sizes = _sizes(infos)
         ends = list(itertools.accumulate(sizes))
         if ends[-1] > COPIED_BYTES:
-            native.retain_freed()
+            native.retain_freed(ends[-1])
             pieces = [native.new_bytearray(size) for size in sizes]
             self._fill(chosen, [native.address_of(piece) for piece in pieces], sizes)
             return pieces

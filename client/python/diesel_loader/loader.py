@@ -77,8 +77,8 @@ class Loader:
     num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
         None: as many as the daemon requests, at every batch. It may request 0: then the trainer does the work,
         because for cheap samples the hand-off would cost more than it saves. Without a request, as many as there are
-        usable cores. An integer sets the exact number. Without functions there is no Python work and no process:
-        batches come ready from shared memory.
+        usable cores. An integer sets the exact number. Without functions, or with list, tuple or list_collate as the only
+        one, there is no Python work and no process: batches come from shared memory.
     collate_fn: called with a list of (sample, label). list_collate leaves the samples in a list.
     drop_last: leave out the last batch if it is not full.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
@@ -187,8 +187,9 @@ class Loader:
         loader, transform, target_transform, collate_fn = functions
         has_work = assembly_of(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
         auto = workers is None
-        if self._served and not has_work:
-            auto, workers = False, 0
+        only_lists = not (loader or transform or target_transform) and any(collate_fn is one for one in (list, tuple, arrays.list_collate))
+        if self._served and (only_lists or not has_work):
+            auto, workers = False, 0  # passing a worker's copies on takes several times as long as copying here
             if self._decoded and arrays.of_torch and arrays.channels_last:
                 self._decoded.make_channels_last()
         self.num_workers = usable_cores() if workers is None else workers
@@ -644,6 +645,7 @@ class Loader:
             self._batch_log.flush()
 
     def _open_session(self, ranks, dealt, epoch, first, pinnable=False):
+        native.retain_freed(self.batch_size * self.dataset.mean_bytes)
         flags = order.flags(self.shuffle, self.drop_last) | (native.PINNABLE if pinnable else 0) | (native.VIEWS if self._views else 0)
         return Session(self.dataset, seed=self.seed, epoch=epoch, start=self._start_of(epoch), first_batch=first, flags=flags, rank=ranks[0],
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,

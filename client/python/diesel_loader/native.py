@@ -165,17 +165,32 @@ def new_bytearray(size: int) -> bytearray:
     return made
 
 
-RETAINED_BYTES = 30 << 20  # glibc returns larger blocks to the system at once, whatever came before
-_retains = False
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
+MMAP_THRESHOLD_MAX = 32 << 20  # old versions of glibc refuse more
+RETAINED_MAX = 1 << 30
+_retained = 0
 
 
-def retain_freed() -> None:
-    """Lets the process keep some freed memory for its next batches, instead of returning it to the system each time: glibc
-    raises its thresholds when such a block is freed. Page faults in new memory take several times as long as a copy."""
-    global _retains
-    if not _retains:
-        _retains = True
-        new_bytearray(RETAINED_BYTES)  # freed right away, without being touched
+def retain_freed(size: int) -> None:
+    """Lets the process keep freed memory for its next batches of this size, instead of returning it to the system each time: page
+    faults in new memory take several times as long as a copy. It keeps at most two batches (64 MiB if these are smaller, 1 GiB if
+    larger) at the end of the heap. With RETAINED_MAX, large arrays lie there, too. Does not change another malloc, or settings of
+    malloc in the environment."""
+    global _retained
+    wanted = min(max(2 * size, 2 * MMAP_THRESHOLD_MAX), RETAINED_MAX)
+    if wanted <= _retained:
+        return
+    _retained = wanted
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    tunables = os.environ.get("GLIBC_TUNABLES", "")
+    if mallopt is None or any(f"MALLOC_{name.upper()}_" in os.environ or f"glibc.malloc.{name}=" in tunables
+                              for name in ("mmap_threshold", "mmap_max", "trim_threshold", "top_pad")):
+        return
+    mallopt(M_TRIM_THRESHOLD, wanted)
+    if size < RETAINED_MAX:
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_MAX)
+    elif not mallopt(M_MMAP_THRESHOLD, RETAINED_MAX):
+        mallopt(M_MMAP_MAX, 0)
 
 
 MANY = 4096  # more than are lent at a time, so most of the entries are for freed memory

@@ -17,8 +17,6 @@ from .native import byref, lib
 MAX_KEPT = 2            # maximum number of batches that the user's code may keep; beyond that it gets copies
 MEMORY_EVERY_S = 10     # interval at which a worker reads its memory usage
 PR_SET_PDEATHSIG = 1
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
-MALLOC_KEEPS = 1 << 30  # maximum freed bytes that malloc keeps at the end of the heap
 
 Task = collections.namedtuple("Task", "sequence generation batch_buffer n_items epoch index places", defaults=(None,))
 
@@ -239,20 +237,6 @@ def _failure(error, where):
     return results.Failure(cls, text)
 
 
-def _keep_freed_memory():
-    """Makes glibc's malloc reuse the pages of freed arrays. By default it returns arrays above 32 MiB to the kernel at each free, and
-    smaller ones often, so each batch needs new pages. The memory retained is at most the memory
-    once used at the same time. Does not change another malloc, or malloc settings in the environment."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    ours = not any(f"MALLOC_{name.upper()}_" in os.environ or f"glibc.malloc.{name}=" in tunables
-                   for name in ("mmap_threshold", "mmap_max", "trim_threshold", "top_pad"))
-    if mallopt and ours:
-        mallopt(M_TRIM_THRESHOLD, MALLOC_KEEPS)
-        if not mallopt(M_MMAP_THRESHOLD, MALLOC_KEEPS):  # old versions of glibc refuse more than 32 MiB
-            mallopt(M_MMAP_MAX, 0)
-
-
 def main(number, end, setup, parent):
     """Runs in a fresh fork of the fork server; never returns."""
     status = 1
@@ -260,7 +244,7 @@ def main(number, end, setup, parent):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)
-        _keep_freed_memory()
+        native.retain_freed(native.RETAINED_MAX)
         Worker(number, end, setup).run()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         status = 0

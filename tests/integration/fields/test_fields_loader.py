@@ -147,10 +147,12 @@ class Native(Case):
         batch = next(iter(self.loader(of_numpy, "n", batches=Batches(return_ids=True))))
         self.assertEqual([self.dataset("n")[i]["n"] for i in batch["__id__"].tolist()], batch["n"].tolist())
 
-    def test_list_collate_leaves_dicts(self):
-        for module in MODULES:
-            batch = next(iter(self.loader(module, "n", "caption", collate_fn=module.list_collate)))
+    def test_dicts_in_a_list_come_from_no_worker(self):
+        for module, collate_fn in ((module, one) for module in MODULES for one in (list, module.list_collate)):
+            loader = self.loader(module, "n", "caption", collate_fn=collate_fn, num_workers=2)
+            batch = next(iter(loader))
             self.assertEqual([list(one) for one in batch], [["n", "caption"]] * 7)
+            self.assertEqual((loader.num_workers, loader.workers), (0, 0))
 
     def test_arrays_of_different_lengths_are_padded(self):
         path = write(self.folder / "texts.diesel", 10, lambda k: {"tokens": numpy.arange(k + 1, dtype="int32"), "n": k})

@@ -15,7 +15,7 @@ from workers_support import WorkersCase, same
 import numpy
 import torch
 
-from diesel_loader import worker
+from diesel_loader import native
 
 
 class ResultTest(WorkersCase):
@@ -59,14 +59,17 @@ class MallocTest(unittest.TestCase):
     """Tests simulated allocators that this machine does not have."""
 
     def test_an_old_glibc_that_refuses_a_threshold_above_32_mib(self):
-        library = types.SimpleNamespace(mallopt=mock.Mock(side_effect=lambda option, _: option != worker.M_MMAP_THRESHOLD))
-        with mock.patch.dict(os.environ, clear=True), mock.patch.object(ctypes, "CDLL", return_value=library):
-            worker._keep_freed_memory()
-        library.mallopt.assert_called_with(worker.M_MMAP_MAX, 0)
+        library = types.SimpleNamespace(mallopt=mock.Mock(side_effect=lambda option, _: option != native.M_MMAP_THRESHOLD))
+        self.retain(library)
+        library.mallopt.assert_called_with(native.M_MMAP_MAX, 0)
 
     def test_a_library_without_mallopt(self):
-        with mock.patch.dict(os.environ, clear=True), mock.patch.object(ctypes, "CDLL", return_value=object()):
-            worker._keep_freed_memory()
+        self.retain(object())
+
+    def retain(self, library):
+        with mock.patch.dict(os.environ, clear=True), mock.patch.object(ctypes, "CDLL", return_value=library), \
+                mock.patch.object(native, "_retained", 0):
+            native.retain_freed(native.RETAINED_MAX)
 
 
 BYTES, PAGE = 33 << 20, os.sysconf("SC_PAGE_SIZE")  # malloc() by default maps sizes above 32 MiB

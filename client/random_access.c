@@ -75,13 +75,19 @@ static int open_store(struct diesel_dataset *d, struct error *err)
 	return r;
 }
 
+/* Entries to prefetch ahead (daemon/serve/batch.c). */
+#define ENTRIES_AHEAD 8
+
 int diesel_dataset_samples(const struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
 			   struct diesel_sample_info *rets)
 {
 	int r = 0;
 
-	for (uint32_t i = 0; i < n && r == 0; i++)
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		if (i + ENTRIES_AHEAD < n)
+			snapshot_sample_prefetch(dataset->snapshot, samples[i + ENTRIES_AHEAD]);
 		r = diesel_dataset_sample(dataset, samples[i], &rets[i]);
+	}
 	return r;
 }
 
@@ -117,8 +123,6 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 
 /* Samples that are looked up and read at a time. */
 #define N_AT_ONCE 128
-/* Entries to prefetch ahead (daemon/serve/batch.c). */
-#define ENTRIES_AHEAD 8
 
 static int look_up_some(const struct diesel_dataset *d, const uint64_t *samples, uint32_t n,
 			struct snapshot_sample *found, struct error *err)

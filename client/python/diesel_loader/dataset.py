@@ -2,6 +2,7 @@
 """Datasets that dieseld serves, with their size, classes and paths, and its status."""
 from __future__ import annotations
 
+import array
 import collections
 import collections.abc
 import contextlib
@@ -176,6 +177,11 @@ def _scratch(size: int) -> Iterator[bytearray]:
         yield memory
     finally:
         _of_thread.scratch = memory
+
+
+def _words(values: Sequence[int]) -> array.array[int]:
+    """Returns 64-bit words for libdiesel, in a tenth of the time that an array of ctypes takes."""
+    return array.array("Q", values)
 
 
 def _sizes(infos: Any) -> list[int]:
@@ -613,15 +619,15 @@ class Dataset:
 
     def _pack_list(self, chosen: list[int], memory: bytearray) -> int:
         """Reads samples one after another into memory. Returns its address."""
-        numbers, address = (native.c_uint64 * len(chosen))(*chosen), native.address_of(memory)
-        self._pack(ctypes.addressof(numbers), len(chosen), address, len(memory))
+        numbers, address = _words(chosen), native.address_of(memory)
+        self._pack(numbers.buffer_info()[0], len(chosen), address, len(memory))
         return address
 
     def _infos(self, chosen: list[int]) -> Any:
         """Returns an array of native.SampleInfo. Raises OSError: no such sample."""
         n = len(chosen)
-        infos = (native.SampleInfo * n)()
-        result = lib.diesel_dataset_samples(self._connection.reader, (native.c_uint64 * n)(*chosen), n, infos)
+        infos, numbers = (native.SampleInfo * n)(), _words(chosen)
+        result = lib.diesel_dataset_samples(self._connection.reader, numbers.buffer_info()[0], n, infos)
         if result < 0:
             for sample in chosen:
                 self._info(sample)  # raises for the first that is wrong
@@ -664,10 +670,11 @@ class Dataset:
         if handle is None:
             self._read_files(chosen, addresses, sizes)
             return
-        n, text, result = len(chosen), ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
+        text, result = ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
+        arguments = _words(chosen), _words(addresses), _words(sizes)
+        at, to, lengths = (words.buffer_info()[0] for words in arguments)
         while result == -errno.EINTR:  # a signal, whose Python handler has run by then
-            result = lib.diesel_dataset_read_many(handle, (native.c_uint64 * n)(*chosen), n, (ctypes.c_void_p * n)(*addresses),
-                                                  (ctypes.c_size_t * n)(*sizes), text, len(text))
+            result = lib.diesel_dataset_read_many(handle, at, len(chosen), to, lengths, text, len(text))
         if result < 0:
             raise errors.from_result(result, os.fsdecode(text.value), self.path)
 

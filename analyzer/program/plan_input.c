@@ -340,85 +340,96 @@ static void grid_cut(double resident_bytes, double cores, struct plan_grid *grid
 	grid->n_memory = n;
 }
 
-static int recording_load(const char *path, const struct what_if_grid *grid, struct analysis **ret_analysis,
-			  struct error *err)
-{
-	_cleanup_(recording_closep) struct recording *recording = NULL;
-	int r = recording_open(path, &recording, err);
+/* A rank of the job, in one of its recordings. */
+struct rank {
+	const char *path;
+	uint32_t tid;       /* its trainer; 0: found automatically */
+	double waits_ratio; /* part of its time in which it waited for other ranks */
+	struct analysis *analysis;
+};
 
-	return r < 0 ? r
-		     : recording_analyze(recording, &(struct recording_analysis_options){.grid = grid},
-					 ret_analysis, err);
-}
-
-static double waits_ratio(const struct analysis_rank *rank)
-{
-	return rank->window_ns ? (double)rank->collective_ns / (double)rank->window_ns : 0;
-}
-
-/* Other ranks wait for the straggler, if there is one, and are not replayed: with more cores the job becomes
- * no faster than they would be without that wait. Returns steps/s. */
-static double pace_limit(const struct analysis *analysis)
-{
-	double recorded = 1 / analysis->predictions->recorded_step_s, limit = INFINITY;
-	const struct analysis_rank *straggler = NULL;
-
-	for (size_t i = 0; i < analysis->n_ranks; i++)
-		if (analysis->ranks[i].straggler)
-			straggler = &analysis->ranks[i];
-	for (size_t i = 0; straggler && i < analysis->n_ranks; i++) {
-		double waits = waits_ratio(&analysis->ranks[i]) - waits_ratio(straggler);
-
-		if (&analysis->ranks[i] != straggler && waits < 1)
-			limit = fmin(limit, recorded / (1 - fmax(0, waits)));
-	}
-	return limit;
-}
-
-static void limit_speeds(struct plan_input *input, double limit)
-{
-	double *speeds = (double *)input->job.speeds;
-
-	for (size_t i = 0; i < input->job.n_cores * input->job.n_memory; i++)
-		speeds[i] = fmin(speeds[i], limit);
-}
-
-/* The recordings of one job. */
+/* The recordings of one job, and the ranks in them. */
 struct sources {
 	const struct plan_argument *const *arguments;
 	size_t n;
-	struct analysis **analyses; /* n; NULL: not loaded */
-	uint32_t n_ranks;
+	struct rank *ranks;
+	size_t n_ranks, n_allocated;
 };
-
-static void analyses_forget(struct sources *sources)
-{
-	for (size_t i = 0; sources->analyses && i < sources->n; i++) {
-		analysis_free(sources->analyses[i]);
-		sources->analyses[i] = NULL;
-	}
-}
 
 static void sources_free(struct sources *sources)
 {
-	analyses_forget(sources);
-	free(sources->analyses);
+	for (size_t i = 0; i < sources->n_ranks; i++)
+		analysis_free(sources->ranks[i].analysis);
+	free(sources->ranks);
 }
 
-/* Analyses all recordings, each rank with its part of the grid's cores. */
-static int analyses_load(struct sources *sources, const struct plan_grid *grid, struct error *err)
+/* Analyses a rank with its part of the grid's cores. */
+static int rank_analyze(const struct sources *sources, const struct plan_grid *grid, double part,
+			double peers_wait, struct rank *rank, struct error *err)
 {
+	_cleanup_(recording_closep) struct recording *recording = NULL;
 	double ratios[GRID_MAX + 1], cores[GRID_MAX];
-	int r = 0;
+	const struct what_if_grid wanted = {cores, ratios, grid->n_cores, grid->n_memory + 1, peers_wait};
+	int r = recording_open(rank->path, &recording, err);
 
 	for (size_t i = 0; i < grid->n_cores; i++)
-		cores[i] = grid->cores[i] / sources->n_ranks;
+		cores[i] = grid->cores[i] * part;
 	ratios_make(sources->arguments[0], grid, ratios);
-	analyses_forget(sources);
-	for (size_t i = 0; r == 0 && i < sources->n; i++)
-		r = recording_load(sources->arguments[i]->file,
-				   &(struct what_if_grid){cores, ratios, grid->n_cores, grid->n_memory + 1},
-				   &sources->analyses[i], err);
+	analysis_free(rank->analysis);
+	rank->analysis = NULL;
+	return r < 0 ? r
+		     : recording_analyze(recording,
+					 &(struct recording_analysis_options){.trainer_tid = rank->tid,
+									      .several = sources->n > 1,
+									      .grid = &wanted},
+					 &rank->analysis, err);
+}
+
+/* Analyses a recording, and adds its ranks. The analysis stays with the first. */
+static int ranks_find(struct sources *sources, const char *path, const struct plan_grid *grid,
+		      struct error *err)
+{
+	struct rank one = {.path = path};
+	const struct analysis *analysis;
+	size_t k = 0;
+	int r = rank_analyze(sources, grid, 1, 1, &one, err);
+
+	if (r < 0)
+		return r;
+	analysis = one.analysis;
+	do {
+		if (k < analysis->n_ranks) {
+			const struct analysis_rank *rank = &analysis->ranks[k];
+
+			one.tid = rank->tid;
+			one.waits_ratio =
+			    rank->window_ns ? (double)rank->collective_ns / (double)rank->window_ns : 0;
+		}
+		if (array_reserve(sources->ranks, sources->n_ranks, sources->n_allocated) < 0) {
+			analysis_free(one.analysis);
+			return error_set(err, -ENOMEM, "out of memory");
+		}
+		sources->ranks[sources->n_ranks++] = one;
+		one.analysis = NULL;
+	} while (++k < analysis->n_ranks);
+	return 0;
+}
+
+/* Ranks wait for the slowest, which waits least. With other cores another one may be the slowest, so each is
+ * replayed without the waits that the slowest does not have. */
+static int ranks_replay(struct sources *sources, const struct plan_grid *grid, struct error *err)
+{
+	double least = INFINITY;
+	int r = 0;
+
+	for (size_t i = 0; i < sources->n_ranks; i++)
+		least = fmin(least, sources->ranks[i].waits_ratio);
+	for (size_t i = 0; r == 0 && i < sources->n_ranks; i++) {
+		struct rank *rank = &sources->ranks[i];
+
+		r = rank_analyze(sources, grid, 1. / (double)sources->n_ranks,
+				 rank->waits_ratio > 0 ? least / rank->waits_ratio : 1, rank, err);
+	}
 	return r;
 }
 
@@ -447,27 +458,26 @@ static int sources_load(struct sources *sources, const struct plan_cluster *clus
 			uint32_t *ret_accelerators, struct error *err)
 {
 	const struct plan_argument *first = sources->arguments[0];
-	uint32_t accelerators = first->accelerators, n = 0;
+	uint32_t accelerators = first->accelerators, n;
 	int r;
 
 	grid_make(cluster, accelerators ? accelerators : 1, grid);
 	grid_cut(has_sizes(first) ? first->resident_bytes : 0, MODEL_CORES_MIN, grid);
-	sources->n_ranks = 1;
-	r = analyses_load(sources, grid, err);
-	if (r < 0)
-		return r;
-	for (size_t i = 0; i < sources->n; i++)
-		n += sources->analyses[i]->n_ranks > 1 ? (uint32_t)sources->analyses[i]->n_ranks : 1;
+	for (size_t i = 0; i < sources->n; i++) {
+		r = ranks_find(sources, sources->arguments[i]->file, grid, err);
+		if (r < 0)
+			return r;
+	}
+	n = (uint32_t)sources->n_ranks;
 	accelerators = accelerators ? accelerators : n;
 	if (accelerators % n)
 		return error_set(err, -EINVAL,
 				 "%s: accelerators=%u: the job was recorded with %u ranks, each with as many "
 				 "accelerators: give a multiple of %u, or leave it out",
 				 first->file, accelerators, n, n);
-	sources->n_ranks = n;
 	r = grid_for(first, cluster, accelerators, n, grid, err);
 	if (n > 1 && r == 0)
-		r = analyses_load(sources, grid, err);
+		r = ranks_replay(sources, grid, err);
 	if (r == 0)
 		*ret_accelerators = accelerators;
 	return r;
@@ -477,28 +487,37 @@ static const char *why_any_unknown(const struct sources *sources)
 {
 	const char *why = NULL;
 
-	for (size_t i = 0; i < sources->n && !why; i++)
-		why = why_unknown(sources->analyses[i]);
+	for (size_t i = 0; i < sources->n_ranks && !why; i++)
+		why = why_unknown(sources->ranks[i].analysis);
 	return why;
 }
 
-/* The slowest rank of any recording sets the pace. */
+static void note_ranks(struct plan_input *input, uint32_t n_ranks)
+{
+	size_t n = strlen(input->note);
+
+	if (input->job.accelerators > n_ranks)
+		snprintf(input->note + n, sizeof(input->note) - n,
+			 "%sassumed: each of its %u recorded ranks drives %u accelerators, and no rank that "
+			 "was not recorded is "
+			 "slower",
+			 n ? ". And " : "", n_ranks, input->job.accelerators / n_ranks);
+}
+
+/* The slowest rank sets the pace. */
 static void speeds_take(const struct sources *sources, struct plan_input *input)
 {
 	size_t n_ratios = input->job.n_memory + 1;
 	bool memory_known = true;
 
-	for (size_t i = 0; i < sources->n; i++) {
-		note_memory(input, sources->arguments[0], sources->analyses[i]->predictions);
+	for (size_t i = 0; i < sources->n_ranks; i++) {
+		note_memory(input, sources->arguments[0], sources->ranks[i].analysis->predictions);
 		memory_known &= input->job.memory_known;
 	}
 	input->job.memory_known = memory_known;
 	input->job.n_memory = memory_known ? n_ratios - 1 : 1;
-	for (size_t i = 0; i < sources->n; i++) {
-		cells_take(input, sources->analyses[i]->predictions, n_ratios, i == 0);
-		if (sources->n_ranks > 1)
-			limit_speeds(input, pace_limit(sources->analyses[i]));
-	}
+	for (size_t i = 0; i < sources->n_ranks; i++)
+		cells_take(input, sources->ranks[i].analysis->predictions, n_ratios, i == 0);
 	level((double *)input->job.speeds, input->job.n_cores, input->job.n_memory);
 }
 
@@ -508,13 +527,12 @@ static int add_recordings(const struct plan_argument *const *arguments, size_t n
 	const char *slash = strrchr(arguments[0]->file, '/'), *name = arguments[0]->job ? arguments[0]->job
 								      : slash           ? slash + 1
 											: arguments[0]->file;
-	_cleanup_(sources_free) struct sources sources = {
-	    .arguments = arguments, .n = n, .analyses = calloc(n, sizeof(struct analysis *))};
+	_cleanup_(sources_free) struct sources sources = {.arguments = arguments, .n = n};
 	struct plan_argument with = *arguments[0];
 	struct plan_grid grid;
 	struct plan_input *input = NULL;
 	const char *why;
-	int r = sources.analyses ? sources_load(&sources, cluster, &grid, &with.accelerators, err) : -ENOMEM;
+	int r = sources_load(&sources, cluster, &grid, &with.accelerators, err);
 
 	if (r == 0)
 		r = plan_inputs_new(inputs, &with, name, &grid, &input);
@@ -526,6 +544,7 @@ static int add_recordings(const struct plan_argument *const *arguments, size_t n
 			 why);
 	else
 		speeds_take(&sources, input);
+	note_ranks(input, (uint32_t)sources.n_ranks);
 	return 0;
 }
 

@@ -623,17 +623,19 @@ static int predict_answer(struct forecast *forecast, const struct what_if_questi
 #define WORKERS_GAIN_MIN 1.02 /* below, the workers stay as recorded */
 
 /* A job that loads in the trainer keeps doing so: the cost of its first workers is only a guess. */
-static int grid_cell(struct forecast *forecast, double cores, double ratio, struct what_if_cell *ret_cell)
+static int grid_cell(struct forecast *forecast, const struct what_if_grid *grid, size_t core, size_t ratio,
+		     struct what_if_cell *ret_cell)
 {
 	struct model_scenario scenario = model_scenario_recorded();
 	uint32_t here = forecast->job.loader.n_workers,
-		 more = (uint32_t)fmin(floor(cores), MODEL_WORKERS_MAX);
+		 more = (uint32_t)fmin(floor(grid->cores[core]), MODEL_WORKERS_MAX);
 	double per_s = (double)forecast->n / forecast->recorded_ns * (double)NS_PER_S;
 	struct forecast_point point, wider;
 	int r;
 
-	scenario.cores = cores;
-	scenario.cached_ratio = ratio;
+	scenario.cores = grid->cores[core];
+	scenario.cached_ratio = grid->cache_ratios[ratio];
+	scenario.peers_wait = grid->peers_wait;
 	r = forecast_quick(forecast, &scenario, &point);
 	if (r < 0)
 		return r;
@@ -678,8 +680,7 @@ static int predict_grid(struct forecast *forecast, const struct what_if_grid *gr
 		return -ENOMEM;
 	for (size_t i = 0; r == 0 && i < grid->n_cores; i++)
 		for (size_t k = 0; r == 0 && k < grid->n_ratios; k++)
-			r = grid_cell(forecast, grid->cores[i], grid->cache_ratios[k],
-				      &predictions->cells[i * grid->n_ratios + k]);
+			r = grid_cell(forecast, grid, i, k, &predictions->cells[i * grid->n_ratios + k]);
 	return r;
 }
 

@@ -612,17 +612,19 @@ static struct model_step step_measure(const struct service_input *input, const s
 	const uint64_t *share_ns = step->share_ns;
 	uint64_t spin_ns = 0,
 		 sleep_ns = partition_gpu_wait(input->partition, step->begin_ns, step->end_ns, &spin_ns);
+	uint64_t peers_ns = partition_collective_ns(input->partition, step->begin_ns, step->end_ns);
 	uint64_t fixed_ns = share_ns[SHARE_CHECKPOINT_STALL] + share_ns[SHARE_OTHER] +
 			    share_ns[SHARE_COMPILING] +
 			    partition_gil_ns(input->partition, step->begin_ns, step->end_ns) +
 			    foreign_queue_of_step(input, service, step);
 
 	sleep_ns -= spin_ns < sleep_ns ? spin_ns : sleep_ns;
-	sleep_ns += partition_collective_ns(input->partition, step->begin_ns, step->end_ns);
+	sleep_ns += peers_ns;
 	if (sleep_ns > share_ns[SHARE_DEVICE])
 		sleep_ns = share_ns[SHARE_DEVICE];
 	return (struct model_step){.cpu_ns = (double)(share_ns[SHARE_DEVICE] - sleep_ns),
 				   .sleep_ns = (double)sleep_ns,
+				   .peers_ns = (double)(peers_ns < sleep_ns ? peers_ns : sleep_ns),
 				   .fixed_ns = (double)fixed_ns};
 }
 

@@ -79,10 +79,11 @@ int ranks_measure(const struct timeline *timeline, const struct analysis_input *
 		free(trainers);
 		return -ENOMEM;
 	}
+	if (n > 1 && n_cpus)
+		n_cpus = n_cpus < n ? 1 : n_cpus / (uint32_t)n;
 	for (size_t i = 0; r == 0 && i < ranks->n; i++)
-		r = measure(timeline, input, n && !trainer_tid ? trainers[i]->tid : trainer_tid,
-			    n_cpus && n_cpus < ranks->n ? 1 : n_cpus / (uint32_t)ranks->n, n > 1,
-			    &ranks->items[i]);
+		r = measure(timeline, input, n && !trainer_tid ? trainers[i]->tid : trainer_tid, n_cpus,
+			    n > 1 || input->several, &ranks->items[i]);
 	free(trainers);
 	if (r == 0)
 		shown_choose(ranks);
@@ -97,9 +98,9 @@ void ranks_free(struct ranks *ranks)
 	*ranks = (struct ranks){0};
 }
 
-int ranks_fill(const struct ranks *ranks, struct analysis *analysis)
+int ranks_fill(const struct ranks *ranks, bool several, struct analysis *analysis)
 {
-	if (ranks->n < 2)
+	if ((ranks->n < 2 && !several) || !ranks->items[0].roles.trainer)
 		return 0;
 	analysis->ranks = calloc(ranks->n, sizeof(*analysis->ranks));
 	if (!analysis->ranks)

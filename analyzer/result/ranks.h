@@ -27,7 +27,7 @@ struct ranks {
 int ranks_measure(const struct timeline *timeline, const struct analysis_input *input, struct ranks *ranks);
 void ranks_free(struct ranks *ranks);
 
-/* Sets analysis->ranks if there are several. -ENOMEM. */
-int ranks_fill(const struct ranks *ranks, struct analysis *analysis);
+/* Sets analysis->ranks if there are several; several: even if others were not recorded. -ENOMEM. */
+int ranks_fill(const struct ranks *ranks, bool several, struct analysis *analysis);
 /* Prepends information about ranks, if the reader needs it, to analysis->note. */
 void ranks_note(const struct ranks *ranks, struct analysis *analysis);

@@ -38,6 +38,7 @@ struct analysis_input {
 	size_t n_losses;
 	uint32_t root_tgid;    /* the job's first process; 0: not known */
 	uint32_t trainer_tid;  /* the trainer's thread; 0: found automatically */
+	bool several;          /* the job has ranks that were not recorded */
 	uint32_t n_cpus;       /* CPUs that the job may use; 0: not known */
 	uint64_t self_cpu_ns;  /* CPU time of the tool: BPF programs and collector */
 	bool bpf_cost_unknown; /* self_cpu_ns lacks BPF programs: counting their time takes CAP_SYS_ADMIN */

@@ -81,6 +81,7 @@ struct what_if_answer {
 struct what_if_grid {
 	const double *cores, *cache_ratios; /* a ratio of NAN: as recorded */
 	size_t n_cores, n_ratios;
+	double peers_wait; /* factor on the waits for other ranks; 1: as recorded */
 };
 
 struct what_if_cell {

@@ -36,18 +36,21 @@ for batch in DataLoader(Slow(), batch_size=4, num_workers=2):
 # Other programs of the machine do not take this job's cores.
 URGENT = JOB.replace("import torch\n", "import os\nimport torch\nos.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))\n")
 
+# The cores that its batches take are so little of its time, even on a busy machine, that one core is enough.
+MODEST = URGENT.replace("0.004", "0.015")
+
 # Here each sample takes 4 ms of a core.
 HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
         while time.thread_time() < end:
             sum(range(100))""").replace("num_workers=2", "num_workers=1").replace("import torch\n", "import torch\ntorch.set_num_threads(1)\n")
 
-# Two ranks of one job, which meet after each step.
-RANKS = URGENT.replace("import torch\n", "import torch\nimport torch.distributed as dist\n").replace("model = torch", '''if os.fork():
-    os.environ["RANK"] = "1"
-else:
-    os.environ["RANK"] = "0"
-dist.init_process_group("gloo", init_method="file://" + os.environ["MEET"], rank=int(os.environ["RANK"]), world_size=2)
-model = torch''').replace("sum().backward()", "sum().backward()\n    dist.all_reduce(model.weight.grad)")
+# Two ranks of one job, which meet after each step. Rank 0 is the slower one and sleeps; rank 1 computes.
+RANKS = URGENT.replace("import torch\n", "import torch\ntorch.set_num_threads(1)\nimport torch.distributed as dist\n").replace("model = torch", '''RANK = int(os.environ.get("RANK") or bool(os.fork()))
+dist.init_process_group("gloo", init_method="file://" + os.environ["MEET"], rank=RANK, world_size=2)
+model = torch''').replace("num_workers=2", "num_workers=1").replace("time.sleep(0.004)", """end = time.thread_time() + 0.006
+        while RANK and time.thread_time() < end:
+            sum(range(100))
+        time.sleep(0 if RANK else 0.008)""").replace("sum().backward()", "sum().backward()\n    dist.all_reduce(model.weight.grad)")
 
 # A profile as a user writes it: hungry for cores until 6, and for memory.
 PROFILE = {"schema": "diesel.profile/1", "name": "profiled", "cores": [1, 3, 6], "memory_bytes": [1 << 33, 1 << 35],
@@ -165,7 +168,7 @@ class Plan(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="diesel-plan-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        for name, job in (("modest", URGENT), ("hungry", HUNGRY)):
+        for name, job in (("modest", MODEST), ("hungry", HUNGRY)):
             recording = os.path.join(cls.folder, name + ".db")
             for _ in range(4):
                 done = run("record", "-o", recording, "--", sys.executable, "-c", job)
@@ -174,16 +177,24 @@ class Plan(unittest.TestCase):
                 planned = run("plan", "--json", "--cluster", "1,2,4G", recording)
                 if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
                     break
-        for attempt in range(4):
-            os.environ["MEET"] = os.path.join(cls.folder, f"meet-{attempt}")
-            done = run("record", "-o", os.path.join(cls.folder, "ranks.db"), "--", sys.executable, "-c", RANKS)
-            assert done.returncode == 0, done.stderr
-            planned = run("plan", "--json", "--cluster", "2,2,4G", os.path.join(cls.folder, "ranks.db"))
-            if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
-                break
+        cls.record_ranks("ranks.db", each=False)
+        cls.record_ranks("rank0.db", "rank1.db", each=True)
         for name, content in (("profile.json", PROFILE), ("served.json", SERVED)):
             with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
                 json.dump(content, file)
+
+    @classmethod
+    def record_ranks(cls, *names, each):
+        """Records both ranks, in one recording or, as on two nodes, each in its own."""
+        paths = [os.path.join(cls.folder, name) for name in names]
+        for attempt in range(4):
+            meet = os.path.join(cls.folder, f"meet-{names[0]}-{attempt}")
+            runs = [subprocess.Popen([ANALYZE, "record", "-o", path, "--", sys.executable, "-c", RANKS], stdout=subprocess.DEVNULL,
+                                     env=os.environ | {"MEET": meet, "RANK": str(rank) if each else ""}) for rank, path in enumerate(paths)]
+            assert [one.wait(240) for one in runs] == [0] * len(runs)
+            planned = run("plan", "--json", "--cluster", "2,2,4G", *[f"{path},job=big" for path in paths])
+            if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
+                break
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -238,6 +249,20 @@ class Plan(unittest.TestCase):
         self.plan("--cluster", "2x1,4,4G", f"{ranks},dataset=9G,resident=5G")
         self.refuse(1, "recorded with 2 ranks", "--cluster", "4,4,4G", f"{ranks},accelerators=3")
         self.refuse(1, "job=big is for recordings", "--cluster", "4,4,4G", self.path("profile.json") + ",job=big")
+
+    def test_the_slowest_rank_sets_the_pace_with_any_number_of_cores(self):
+        """Rank 1, which waits for rank 0 in the recording, needs 24 ms of a core for each step."""
+        for recordings in ([self.path("ranks.db")], [self.path(f"rank{rank}.db") + ",job=big" for rank in range(2)]):
+            few, recorded, many = (self.plan("--core-step", 0.25, "--cluster", cluster, *recordings)["jobs"][0]
+                                   for cluster in ("2,1,4G", "2,2,4G", "2,4,4G"))
+            speeds = [job["shares"]["equal"]["speed"] for job in (few, recorded, many)]
+            self.assertTrue(few["cores_known"], few["note"])
+            self.assertLess(speeds[0], 0.8 * speeds[1])  # half a core for each rank: rank 1 becomes the slowest
+            self.assertGreater(speeds[2], 1.5 * speeds[1])  # a second worker for each: not held at rank 1's pace with one
+        ranks = self.path("ranks.db")
+        note = self.plan("--cluster", "4,4,4G", f"{ranks},accelerators=4")["jobs"][0]["note"]
+        self.assertIn("each of its 2 recorded ranks drives 2 accelerators", note)
+        self.assertNotIn("assumed", self.plan("--cluster", "2,4,4G", ranks)["jobs"][0]["note"])
 
     def test_slurm_gets_whole_cores_that_the_node_has(self):
         def lines(*args):

@@ -131,7 +131,8 @@ struct model_batch {
 /* The trainer between two waits for data. */
 struct model_step {
 	double cpu_ns;   /* CPU time with `gang` cores */
-	double sleep_ns; /* asleep: waiting for a device */
+	double sleep_ns; /* asleep: waiting for a device, or for other ranks */
+	double peers_ns; /* part of sleep_ns: for other ranks */
 	double fixed_ns; /* independent of loader and device: checkpoints, unexplained */
 };
 
@@ -192,6 +193,7 @@ struct model_scenario {
 	double cached_ratio;  /* cached share of all groups read, at random; NAN: as recorded */
 	double storage_speed; /* factor */
 	double device_speed;  /* factor */
+	double peers_wait;    /* factor on the waits for other ranks */
 	double sample_size;   /* factor on bytes, and on computing, assumed proportional to them */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
 	double sharing_ratio; /* for a job that gets its first workers; otherwise as recorded */

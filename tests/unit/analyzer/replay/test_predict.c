@@ -251,7 +251,7 @@ static void test_a_grid_has_the_answers_of_its_cells(void **state)
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
 	const double cores[] = {1, 4}, ratios[] = {0.5, 1, NAN};
-	const struct what_if_grid grid = {cores, ratios, 2, 3};
+	const struct what_if_grid grid = {cores, ratios, 2, 3, 1};
 	struct what_if_question question = nothing;
 	struct what_if_cell cells[6];
 	struct analysis *analysis;

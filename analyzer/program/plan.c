@@ -30,13 +30,13 @@ struct plan_arguments plan_options_usual(void)
 
 int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err)
 {
-	unsigned n = 1, accelerators;
+	unsigned n = 1, accelerators; /* of at most 9 characters: sscanf wraps larger ones */
 	char memory[32], size[16], rest;
 	uint64_t bytes = 0;
 	double cores;
 
-	if (sscanf(text, "%ux%u,%lf,%31s%c", &n, &accelerators, &cores, memory, &rest) != 4 &&
-	    (n = 1, sscanf(text, "%u,%lf,%31s%c", &accelerators, &cores, memory, &rest) != 3))
+	if (sscanf(text, "%9ux%9u,%lf,%31s%c", &n, &accelerators, &cores, memory, &rest) != 4 &&
+	    (n = 1, sscanf(text, "%9u,%lf,%31s%c", &accelerators, &cores, memory, &rest) != 3))
 		accelerators = 0;
 	if (!accelerators || !n || accelerators > 1024 || n > 10000 || !(cores > 0 && cores <= 4096) ||
 	    units_parse_bytes(memory, &bytes) || !bytes)

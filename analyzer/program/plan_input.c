@@ -59,8 +59,10 @@ static int set_bytes(const char *key, const char *value, double *ret_bytes, stru
 	return 0;
 }
 
-static int set_text(const char *value, char **text, struct error *err)
+static int set_text(const char *key, const char *value, char **text, struct error *err)
 {
+	if (!*value)
+		return wrong(err, key, value, "a name");
 	free(*text);
 	*text = strdup(value);
 	return *text ? 0 : error_set(err, -ENOMEM, "out of memory");
@@ -85,9 +87,9 @@ static int set_key(struct plan_argument *argument, const char *key, const char *
 		return r;
 	}
 	if (!strcmp(key, "name"))
-		return set_text(value, &argument->name, err);
+		return set_text(key, value, &argument->name, err);
 	if (!strcmp(key, "job"))
-		return set_text(value, &argument->job, err);
+		return set_text(key, value, &argument->job, err);
 	return error_set(err, -EINVAL,
 			 "unknown key '%s': after the file come accelerators=N, dataset=SIZE, resident=SIZE, "
 			 "count=N, weight=N, name=NAME or job=NAME",
@@ -521,6 +523,19 @@ static void speeds_take(const struct sources *sources, struct plan_input *input)
 	level((double *)input->job.speeds, input->job.n_cores, input->job.n_memory);
 }
 
+/* What is said of a job with a later recording could contradict the first, or be meant for its node. */
+static int refuse_later_keys(const struct plan_argument *later, struct error *err)
+{
+	if (!later->accelerators && later->count == 1 && later->weight == 1 && isnan(later->dataset_bytes) &&
+	    !later->name)
+		return 0;
+	return error_set(
+	    err, -EINVAL,
+	    "%s: a later recording of job=%s has no other keys: give them once for the whole job, "
+	    "with its first recording",
+	    later->file, later->job);
+}
+
 static int add_recordings(const struct plan_argument *const *arguments, size_t n,
 			  const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err)
 {
@@ -559,6 +574,9 @@ int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
 			return error_set(err, -EINVAL,
 					 "%s: job=%s is for recordings of the ranks of one job: leave it out",
 					 arguments[i]->file, first->job);
+	for (size_t i = 1; i < n; i++)
+		if (refuse_later_keys(arguments[i], err) < 0)
+			return -EINVAL;
 	if (served_is_json(first->file) != 1)
 		return add_recordings(arguments, n, cluster, inputs, err);
 	grid_make(cluster, first->accelerators ? first->accelerators : 1, &grid);

@@ -368,10 +368,13 @@ class Plan(unittest.TestCase):
         self.refuse(1, "none.db", "--cluster", "1,2,4G", self.path("none.db"))
         self.refuse(1, "it has 3 accelerators, more than all nodes", "--cluster", "2,2,4G", self.path("profile.json") + ",accelerators=3")
         self.refuse(1, "count=0", "--cluster", "1,2,4G", self.path("profile.json") + ",count=0")
+        for key in ("name", "job"):
+            self.refuse(1, f"{key}=: must be a name", "--cluster", "1,2,4G", self.path("profile.json") + f",{key}=")
+        self.refuse(1, "give them once for the whole job", "--cluster", "4,4,4G", self.path("rank0.db") + ",job=a", self.path("rank1.db") + ",job=a,accelerators=2")
         self.refuse(1, "unknown key 'gpus'", "--cluster", "1,2,4G", self.path("profile.json") + ",gpus=1")
         self.refuse(2, "plan needs --cluster", self.path("profile.json"))
         self.refuse(2, "plan needs jobs", "--cluster", "1,2,4G")
-        for cluster in ("8", "0,2,4G", "1,2,lots", "1,0,4G", "0x1,2,4G", "1,2,4G,5"):
+        for cluster in ("8", "0,2,4G", "1,2,lots", "1,0,4G", "0x1,2,4G", "1,2,4G,5", "4294967297x1,2,4G", "4294967297,2,4G", "-4294967295,2,4G"):
             self.refuse(2, f"--cluster {cluster}", "--cluster", cluster, self.path("profile.json"))
         for cluster in ("4,16,128", "2x4,16,1M"):
             self.refuse(2, f"give a unit, such as --cluster {cluster.rstrip('M')}G", "--cluster", cluster, self.path("profile.json"))

@@ -13,7 +13,6 @@
 
 #include <sqlite3.h>
 
-#include "files_private.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/file_open.h"

@@ -14,13 +14,13 @@
  * release them.
  */
 
+#include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 
 #include "lib/error.h"
-
-struct sqlite3_vfs;
-struct sql_files;
 
 struct sql_files_options {
 	bool writes, creates, is_new; /* creates: creates a missing file; is_new: the file must be missing */
@@ -28,18 +28,41 @@ struct sql_files_options {
 	int busy_ms;
 };
 
-/* dir_fd: the folder that contains path's last part, borrowed during the call. With AT_FDCWD, path leads to
- * that folder, and a reader follows links. */
-int sql_files_open(int dir_fd, const char *path, const struct sql_files_options *options,
-		   struct sql_files **ret, struct error *err);
-/* Frees the files. Call after the connection is closed. */
-void sql_files_close(struct sql_files *files);
+enum sql_file_kind { SQL_MAIN, SQL_JOURNAL, SQL_WAL, SQL_N_FILES };
 
-/* Returns the VFS, valid until sql_files_close(). The VFS knows the database by this name: */
+/* Bytes of a database that SQLite locks. */
+#define SQL_PENDING_BYTE  0x40000000
+#define SQL_RESERVED_BYTE (SQL_PENDING_BYTE + 1)
+#define SQL_SHARED_FIRST  (SQL_PENDING_BYTE + 2)
+#define SQL_SHARED_BYTES  510
+
+struct sql_files {
+	struct sql_files_options options;
+	int dir_fd; /* O_PATH */
+	char *names[SQL_N_FILES];
+	int fds[SQL_N_FILES]; /* the file, until SQLite has opened it; or the copies */
+	bool are_copies;
+	bool made;        /* the file is new */
+	bool is_cut;      /* when opened, the database was shorter than its header says */
+	struct stat main; /* status of the file when it was opened */
+	int last_errno;
+	char vfs_name[24];
+	sqlite3_vfs vfs;
+};
+
+/* Locks bytes of the file. 0; -EAGAIN: another process holds the lock; -errno. */
+int sql_lock_bytes(int fd, off_t first, off_t n, short type);
+int sql_lock_shared(int fd);
+/* Returns true if another connection is about to write. */
+bool sql_is_reserved(int fd);
+/* Syncs the folder. -1 with errno. */
+int sql_files_sync_folder(const struct sql_files *files);
+/* Returns the database's length in bytes by its header. */
+uint64_t sql_files_bytes_by_header(int fd);
+/* Returns true if there is such a file. An empty file does not count; for a reader, neither does a file that
+ * no writer of the database made. */
+bool sql_files_has(const struct sql_files *files, enum sql_file_kind kind);
+
+/* Returns the VFS for as long as the files are open. The VFS knows the database by this name: */
 #define SQL_FILES_NAME "main"
 struct sqlite3_vfs *sql_files_vfs(struct sql_files *files);
-/* Returns true if the files are private copies, in which a journal is played back. */
-bool sql_files_are_copies(const struct sql_files *files);
-/* Return whether the database, when opened, was shorter than its header says, and its length at that time. */
-bool sql_files_are_cut(const struct sql_files *files);
-uint64_t sql_files_bytes(const struct sql_files *files);

@@ -24,8 +24,6 @@ typedef void (*html_place_fn)(const struct html *html);
 void html_summary(const struct html *html);
 void html_actions(const struct html *html);
 void html_figures(const struct html *html);
-/* Writes the JSON for the charts of page/page.js: {"steps", "lanes", "what_if", "stacks", ...} */
-void html_data(const struct html *html);
 
 /* Writes <td class=n> with text that is not escaped. */
 __attribute__((format(printf, 2, 3))) void html_number(const struct html *html, const char *format, ...);

@@ -33,4 +33,3 @@ int json_write(json_t *root, FILE *stream, size_t flags);
 
 /* Each function sets one key of root, to null if the analysis lacks that part. */
 int json_set_predictions(json_t *root, const struct analysis *analysis);
-int json_set_ranks(json_t *root, const struct analysis *analysis);

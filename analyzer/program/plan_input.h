@@ -52,20 +52,3 @@ void plan_inputs_free(struct plan_inputs *inputs);
 
 /* Sets the error of a job that fits on no nodes. Returns -EINVAL. */
 int plan_too_large(const char *name, uint32_t accelerators, struct error *err);
-
-/* ---- parts of plan_inputs_add() ---------------------------------------------------------------------- */
-
-/* The points at which speeds are wanted. */
-struct plan_grid {
-	double cores[64], memory_bytes[64];
-	size_t n_cores, n_memory;
-	double n_nodes; /* over which the job lies; not whole if it has a part of one */
-};
-
-/* Adds a job without its speeds, with space for n_cores x n_memory of them. -ENOMEM. */
-int plan_inputs_new(struct plan_inputs *inputs, const struct plan_argument *argument, const char *name,
-		    const struct plan_grid *grid, struct plan_input **ret_input);
-
-/* Adds the job of a profile, or the jobs of `dieselctl jobs --json`. */
-int plan_inputs_add_json(const struct plan_argument *argument, const struct plan_grid *grid,
-			 struct plan_inputs *inputs, struct error *err);

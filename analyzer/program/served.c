@@ -173,7 +173,8 @@ int served_check(const json_t *root, const char *path, struct error *err)
 		   : error_set(err, -EINVAL, "%s: dieseld served no job", path);
 }
 
-int served_open(const char *path, json_t **ret_root, struct error *err)
+/* Opens such a file. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL. */
+static int served_open(const char *path, json_t **ret_root, struct error *err)
 {
 	__attribute__((cleanup(json_freep))) json_t *root = NULL;
 	int r = served_load(path, &root, err);

@@ -54,9 +54,6 @@ int served_load(const char *path, json_t **ret_root, struct error *err);
 /* Checks that a file of SERVED_SCHEMA has jobs. -EINVAL. */
 int served_check(const json_t *root, const char *path, struct error *err);
 
-/* Opens such a file. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL. */
-int served_open(const char *path, json_t **ret_root, struct error *err);
-
 /* Returns 1 for a file of JSON and for a pipe that is open already, 0 for another one, or a negative errno.
  */
 int served_is_json(const char *path);

@@ -12,7 +12,7 @@
  * Gains are upper bounds by arithmetic on measured shares, with the replay's prediction if there is one.
  * Removing a share s gives at most 1 / (1 - s); halving a part of the work, at most 2. If shares are sampled,
  * the bound is that of the largest share within their error, and reported as approximate. Actions that gain
- * nothing in the replay are left out; actions that may gain nothing come last. advice_plan.h has the order.
+ * nothing in the replay are left out; actions that may gain nothing come last.
  */
 
 #include "analyzer/analysis.h"

@@ -59,10 +59,6 @@ struct sampled_trainer {
 int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer);
 void sampled_trainer_free(struct sampled_trainer *trainer);
 
-/* sampled_window.c: loader, window and n_steps. With workers, the window ends with the last batch that
- * arrived. -ENOMEM. */
-int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
-
 /* Returns the loader in whose next() the thread was mostly seen, by its Python stack;
  * SAMPLE_PLACE_OUTSIDE: in none; SAMPLE_PLACE_UNKNOWN: its stack was not read. */
 enum sample_place sampled_place(const struct sampled_thread *thread);

@@ -56,8 +56,6 @@ int data_waits_add(struct data_waits *waits, struct data_wait wait);
 /* Adds a wait from each mark of begin_kind to the next mark of end_kind. */
 int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
 			  struct data_waits *waits);
-/* Finds the waits of a DataLoader without workers (waits_batches.c). */
-int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits);
 /* Sets file_calls to all reading of the trainer, within waits or not: splitting uses only those within
  * waits. */
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,

@@ -33,6 +33,18 @@ struct assist_figures {
 	uint64_t failed;       /* files that could not be read ahead */
 };
 
+enum assist_state {
+	ASSIST_LOOKS,  /* measures what workers wait for */
+	ASSIST_LEARNS, /* workers wait for files: learns which files an index opens, also in a new data set */
+	ASSIST_TRIES,  /* measures turns of batches with and without reading ahead */
+	ASSIST_HELPS,  /* reading ahead helps, and continues */
+	ASSIST_RESTS,  /* nothing to gain, for now */
+	ASSIST_STOPPED, /* final state: the job does not open files as this module assumes */
+	ASSIST_N_STATES,
+};
+
+const char *assist_state_name(enum assist_state state);
+
 /* One job. If pid is 0, the message is about all jobs. `why` is then the reason for which no jobs can be
  * assisted, or "" if they can from now on; `ended` means that this no longer changes. */
 struct assist_job {

@@ -37,4 +37,3 @@ extern bool assist_only_observes; /* assist_fork() sets it before it forks the k
 
 /* Each runs one process, the reader or the watcher, and returns its exit status. */
 int assist_reader_run(int fd);
-int assist_watch_run(const struct kept_helper *self);

@@ -4,10 +4,53 @@
 /* Follows the batches of one job from records of its pipes and files: learns which files an index opens, and
  * orders the files of the next batches. Records may be missing, and may hold anything. Pure. */
 
+#include "assist.h"
 #include "bpf/index_watch.h"
 #include "data_sets.h"
 #include "indices.h"
-#include "judge_ahead.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define JUDGE_BATCHES 512 /* batches remembered: twice as many as may be in flight */
+
+struct judge_mean {
+	uint32_t n;
+	double sum, squares, least, most;
+};
+
+/* A turn: consecutive batches that are all read ahead, or all not. */
+struct judge_turn {
+	uint32_t id, n;   /* n: number of batches of the turn written so far */
+	uint32_t n_whole; /* number of earlier turns that were not cut short */
+};
+
+struct judge_slot {
+	uint32_t number, turn, at; /* at: position of the batch in its turn */
+	bool valid, ordered;
+};
+
+struct judge_ahead {
+	enum assist_state state;
+	bool observe; /* true: only measures what workers wait for, then rests */
+	uint32_t n_looked;
+	double wall_s, blocked_s, idle_s; /* sums over the n_looked batches */
+	struct judge_turn turn;
+	struct judge_slot slots[JUDGE_BATCHES]; /* indexed by number modulo JUDGE_BATCHES */
+	struct {
+		uint32_t turn, from; /* the turn being measured, and its first measured batch */
+		uint64_t from_ns;    /* time of that batch; 0: it has not arrived yet */
+	} measured;
+	uint32_t n_cut;                         /* number of consecutive turns without a measurement */
+	uint32_t n_unknown;                     /* number of consecutive batches with unknown files */
+	struct judge_mean with, without, since; /* seconds per batch in turns with and without reading ahead,
+						   and since it was found to help */
+	uint64_t n_read, n_resident;            /* counts of read and of resident files when counting began */
+	bool counted;
+	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
+	uint32_t n_odd;           /* number of consecutive batches whose files do not match the indices */
+	char why[200];
+};
 
 #define BATCH_LOG_PIPES   64
 #define BATCH_LOG_PENDING 64        /* maximum number of batches per pipe that are written and not read */
@@ -60,3 +103,8 @@ struct batch_log {
 
 void batch_log_record(struct batch_log *log, const struct index_record *r, const void *bytes);
 void batch_log_free(struct batch_log *log);
+
+/* Records how many files so far had to be read, and how many were already in memory. */
+void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
+/* Ends a rest: measures again what workers wait for. */
+void judge_ahead_again(struct judge_ahead *j);

@@ -5,8 +5,8 @@
  * Inside dieseld-peer: one thread with an event loop, and the registry's. A peer that misbehaves harms only
  * its own connections: each has its own bounds on memory, descriptors, time and questions.
  *
- *	net.c           the loop, orders of the daemon, reports to it, groups and their members
- *	net_peer.c      other nodes: the list of them, connecting to them, whether they are reachable
+ *	net.c           the loop, orders of the daemon, reports to it, groups and their members; other
+ *			nodes: the list of them, connecting to them, whether they are reachable
  *	net_accept.c    incoming connections
  *	net_sources.c   rate limits for these
  *	net_conn.c      a connection: securing it, hellos, bytes in and out
@@ -27,8 +27,9 @@
 #include "net_address.h"
 #include "net_frame.h"
 #include "net_sources.h"
-#include "net_tls.h"
 #include "outbox.h"
+
+struct net_tls_keys;
 
 #define NET_TICK_MS 100
 /* Time limit from the connection, or the attempt to connect, to the other side's hello. */
@@ -207,16 +208,12 @@ void net_report(struct net *n, const struct cluster_report *report);
 uint8_t *net_buffer_take(struct net *n);
 void net_buffer_give(struct net *n, uint8_t *buffer);
 
-/* net_peer.c */
 /* Finds or adds the peer of this name. NULL: there are too many, or no memory. */
 struct net_peer *net_peer_get(struct net *n, const char *node);
 struct net_peer *net_peer_at(struct net *n, uint32_t index, uint64_t name_hash);
-void net_peer_set_address(struct net *n, struct net_peer *p, const char *address);
-void net_peer_tick(struct net *n, struct net_peer *p);
 /* Marks the peer as unreachable. It is not asked for at least for_ns, whatever it answers. */
 void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why);
 void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns);
-void net_peer_report(struct net *n, struct net_peer *p);
 /* Tells the peer that one of its connections is closed. */
 void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const char *why);
 
@@ -235,6 +232,8 @@ void net_conn_tick(struct net_conn *c);
 void net_conn_send(struct net_conn *c, enum net_kind kind, uint64_t id, int32_t code, uint64_t bytes);
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame);
 void net_conn_poll(struct net_conn *c);
+/* Derives the group's keys from the secret. 0 or a negative errno. */
+int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err);
 
 /* net_ask.c */
 void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd);

@@ -87,10 +87,7 @@ void control_log_overrides(const struct control *c);
 /* Returns the figures of assist; null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
-/* control_restart.c: save state in the history for the next start, and restore it. The last save happens
- * when the daemon no longer serves anything. */
+/* control.c: save state in the history for the next start.
+ * The last save happens when the daemon no longer serves anything. */
 void control_save_settings(struct control *c);
 void control_save_state(struct control *c);
-void control_restore(struct control *c);
-/* Restores the job's number and knobs from before the restart. */
-void control_restore_job(struct control *c, struct job *job, struct control_job *known);

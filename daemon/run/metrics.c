@@ -15,7 +15,6 @@
 #include "daemon/assist/assist.h"
 #include "daemon/control/control.h"
 #include "job_events.h"
-#include "daemon/assist/judge_ahead.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "daemon/sense/sensor.h"

@@ -25,12 +25,7 @@ struct tuner_round {
 	struct tuner_result *ret;
 };
 
-/* ---- intake.c: samples and clocks into jobs ---- */
-void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n);
-
-/* ---- limits.c: turns limits, pressure and other jobs' needs into each job's limits ---- */
-void round_make_totals(struct tuner_round *round);
-void round_make_spaces(struct tuner_round *round);
+/* ---- decide.c ---- */
 /* Returns the pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
 uint64_t round_value(const struct tuner_job *job,
@@ -40,9 +35,6 @@ uint64_t round_value(const struct tuner_job *job,
 void round_judge(struct tuner_round *round, size_t index);
 void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
 		   enum tuner_outcome outcome, const struct job_figures *after, const char *text);
-
-/* ---- phases.c: the job's phase ---- */
-void round_update_phase(struct tuner_round *round, size_t index);
 
 /* ---- bounds.c ---- */
 void round_apply_bounds(struct tuner_round *round, size_t index);

@@ -101,7 +101,3 @@ uint64_t load_patience_ns(const struct chunk_load *l, double times, uint64_t unk
 			  uint64_t max_ns);
 /* Returns the time since the load began divided by the number of loads being read. */
 uint64_t load_share_ns(const struct chunk_load *l);
-
-/* load_verify.c: copies the chunk from memory(), if the source has it, verifies it, and copies it to
- * l->mapped. Runs on a worker thread; the result is l->result. */
-void load_verify_work(struct pool_task *task);

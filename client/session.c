@@ -520,6 +520,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	} else if (d.status < 0) {
 		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)buffer);
 		*ret_status = d.status;
+		*ret = (struct diesel_batch){.epoch = d.epoch, .index = d.index};
 		r = 1;
 	} else {
 		ret->packed = d.item_bytes ? buffer + a->layout.payload_offset : NULL;

@@ -158,9 +158,20 @@ static void print_sensing(const json_t *root)
 	       units_plural(number(sensing, "restarts")));
 }
 
+static void print_chunks(const json_t *lines, const char *what)
+{
+	char text[512];
+
+	for (size_t i = 0; i < json_array_size(lines); i++) {
+		const json_t *line = json_array_get(lines, i);
+
+		printf("  %s %s\n", what,
+		       text_printable(text, sizeof(text), json_string_value(line), json_string_length(line)));
+	}
+}
+
 static void print_dataset(const json_t *d)
 {
-	const json_t *damage = json_object_get(d, "quarantined");
 	char text[200], bytes[24];
 
 	printf(
@@ -171,13 +182,8 @@ static void print_dataset(const json_t *d)
 	    (unsigned long long)number(d, "cached_chunks"), (unsigned long long)number(d, "chunks"),
 	    units_plural(number(d, "chunks")), (unsigned long long)number(d, "sessions"),
 	    units_plural(number(d, "sessions")));
-	for (size_t i = 0; i < json_array_size(damage); i++) {
-		const char *line = json_string_value(json_array_get(damage, i));
-
-		printf("  damaged %s\n", line ? text_printable(text, sizeof(text), line,
-							       json_string_length(json_array_get(damage, i)))
-					      : "");
-	}
+	print_chunks(json_object_get(d, "quarantined"), "damaged");
+	print_chunks(json_object_get(d, "unread"), "not read");
 }
 
 /* Prints a job for which the daemon decodes images. */

@@ -35,7 +35,7 @@ static void print_damage_json(const struct verify_damage *d, struct verify_conte
 		if (d->chunk)
 			printf("\"offset\": %llu, ", (unsigned long long)d->offset);
 	}
-	fputs("\"text\": ", stdout);
+	printf("\"unread\": %s, \"text\": ", d->is_unread ? "true" : "false");
 	ctl_json_string(d->text, strlen(d->text));
 	putchar('}');
 }
@@ -73,26 +73,31 @@ static void show_progress(const char *what, uint64_t done, uint64_t total, uint6
 	progress_show(what, done, total, bytes, &c->bar);
 }
 
+static bool is_sound(const struct verify_result *r)
+{
+	return !r->n_damages && !r->n_unread;
+}
+
 static void print_counts(const struct verify_result *r)
 {
 	char bytes[24];
 
 	if (r->n_damages)
-		printf("%llu damaged of %llu chunk%s, %llu sample%s, %s\n", (unsigned long long)r->n_damages,
-		       (unsigned long long)r->n_chunks, units_plural(r->n_chunks),
-		       (unsigned long long)r->n_records, units_plural(r->n_records),
-		       units_format_bytes(bytes, sizeof(bytes), r->bytes));
-	else
-		printf("sound: %llu chunk%s, %llu sample%s, %s\n", (unsigned long long)r->n_chunks,
-		       units_plural(r->n_chunks), (unsigned long long)r->n_records,
-		       units_plural(r->n_records), units_format_bytes(bytes, sizeof(bytes), r->bytes));
+		printf("%llu damaged", (unsigned long long)r->n_damages);
+	if (r->n_unread)
+		printf("%s%llu not read", r->n_damages ? ", " : "", (unsigned long long)r->n_unread);
+	printf("%s%llu chunk%s, %llu sample%s, %s\n", is_sound(r) ? "sound: " : " of ",
+	       (unsigned long long)r->n_chunks, units_plural(r->n_chunks), (unsigned long long)r->n_records,
+	       units_plural(r->n_records), units_format_bytes(bytes, sizeof(bytes), r->bytes));
 }
 
 static void print_counts_json(const struct verify_result *r)
 {
-	printf("],\n\"chunks\": %llu, \"samples\": %llu, \"bytes\": %llu, \"damaged\": %llu",
+	printf("],\n\"chunks\": %llu, \"samples\": %llu, \"bytes\": %llu, \"damaged\": %llu, "
+	       "\"unread\": %llu",
 	       (unsigned long long)r->n_chunks, (unsigned long long)r->n_records,
-	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages);
+	       (unsigned long long)r->bytes, (unsigned long long)r->n_damages,
+	       (unsigned long long)r->n_unread);
 }
 
 static int verify_only(const struct option_verb *verb, const char *path, uint64_t version, bool by_version,
@@ -113,7 +118,7 @@ static int verify_only(const struct option_verb *verb, const char *path, uint64_
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	r = ctl_finish(verb);
-	return r == CTL_OK && result.n_damages ? CTL_FAILED : r;
+	return r == CTL_OK && !is_sound(&result) ? CTL_FAILED : r;
 }
 
 static void show_verified(const struct verify_result *result, void *context)
@@ -194,7 +199,7 @@ static int repair(const struct option_verb *verb, const char *path, struct verif
 			print_counts_json(&result.verified);
 		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->repairs ? "]" : "",
 		       (unsigned long long)result.n_repaired, (unsigned long long)result.n_unrepaired);
-	} else if (r == 0 && result.verified.n_damages) {
+	} else if (r == 0 && !is_sound(&result.verified)) {
 		printf("%s %llu, not repaired %llu\n", options->dry_run ? "would repair" : "repaired",
 		       (unsigned long long)result.n_repaired, (unsigned long long)result.n_unrepaired);
 	}
@@ -292,9 +297,12 @@ const struct option_verb ctl_verify = {
     .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
     .help = "Prints a line for each damaged part. Exit status 1 if anything is damaged, or with --repair, if "
 	    "any damage is left.\n",
-    .about = "Reads and checks everything: heads of chunks, checksums of samples, digests if there are any, "
-	     "and that chunks, metadata and snapshot agree. Prints a line for each damaged part (chunk, "
-	     "byte, path), and exits with status 1 if there is any. Changes nothing without `--repair`.",
+    .about =
+	"Reads and checks everything: heads of chunks, checksums of samples, digests if there are any, "
+	"and that chunks, metadata and snapshot agree. Prints a line for each damaged part (chunk, "
+	"byte, path), and exits with status 1 if there is any. A chunk that it could not read, because it is "
+	"refused or out of reach, has a line, too, and the same exit status, but is not counted as damaged "
+	"and not repaired. Changes nothing without `--repair`.",
     OPTION_ROWS(verify_rows),
     .takes = OPTION_FILE,
     .run = run,

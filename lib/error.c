@@ -61,3 +61,11 @@ void error_prefix(struct error *err, const char *format, ...)
 	(void)m; /* if the two do not fit, the end of the text is cut and the prefix stays complete */
 	text_line(err->text, sizeof(err->text), prefixed);
 }
+
+void error_advise(struct error *err, const char *remedy)
+{
+	size_t used = err ? strlen(err->text) : 0;
+
+	if (err)
+		snprintf(err->text + used, sizeof(err->text) - used, "; %s", remedy);
+}

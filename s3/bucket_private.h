@@ -99,7 +99,7 @@ void random_token(char text[2 * TOKEN_BYTES + 1]);
 /* Percent-encodes all but letters, digits, "-._~" and, if wanted, slashes. NULL: no memory. */
 char *uri_encode(const char *text, bool keep_slash);
 
-/* http.c: Makes one attempt. 0, whatever the status; -ETIMEDOUT, -EIO: it may be repeated; -EBADMSG; -ENOMEM.
+/* http.c: Makes one attempt. 0, whatever the status; -ETIMEDOUT, -EIO: it may be repeated; -EPROTO; -ENOMEM.
  */
 int http_perform(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
 

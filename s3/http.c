@@ -408,7 +408,7 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 	if (x->no_memory || code == CURLE_OUT_OF_MEMORY)
 		return error_errno(err, -ENOMEM, "%s", name);
 	if (x->too_much)
-		return error_set(err, -EBADMSG, "%s: %s sent more data than requested; is it an S3 server?",
+		return error_set(err, -EPROTO, "%s: %s sent more data than requested; is it an S3 server?",
 				 name, b->config.endpoint);
 	switch (code) {
 	case CURLE_OK: return 0;

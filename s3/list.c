@@ -48,7 +48,7 @@ struct listing {
 
 static int bad_list(const struct listing *w, const char *what, struct error *err)
 {
-	return error_set(err, -EBADMSG, "%s: the server's list %s", w->bucket->url, what);
+	return error_set(err, -EPROTO, "%s: the server's list %s", w->bucket->url, what);
 }
 
 static int take_page(struct listing *w, struct xml_list *page, struct error *err)

@@ -47,7 +47,7 @@ static int run(struct bucket *b, const struct s3_request *r, struct answer *ret,
 	if (result == REQUEST_EXISTS)
 		return exists(b, r->key, err);
 	if (result == REQUEST_PAST_END)
-		return error_set(err, -EBADMSG, "%s/%s: the server answered 416", b->url, r->key);
+		return error_set(err, -EPROTO, "%s/%s: the server answered 416", b->url, r->key);
 	return result;
 }
 
@@ -94,7 +94,7 @@ static int upload_begin(struct upload *u, struct error *err)
 	if (result < 0)
 		return result;
 	if (!find_upload(&a, u->id, sizeof(u->id)))
-		result = error_set(err, -EBADMSG, "%s: the server did not start the upload",
+		result = error_set(err, -EPROTO, "%s: the server did not start the upload",
 				   object_name(u->bucket, u->key, name));
 	answer_free(&a);
 	return result;
@@ -131,7 +131,7 @@ static int upload_part(struct upload *u, int number, const struct iovec *parts, 
 		return result;
 	/* The ETag is sent back unchanged, so it must not contain characters that end an element. */
 	if (!a.etag[0] || strpbrk(a.etag, "<>&"))
-		result = error_set(err, -EBADMSG, "%s: the server sent no ETag for a part",
+		result = error_set(err, -EPROTO, "%s: the server sent no ETag for a part",
 				   object_name(u->bucket, u->key, name));
 	else
 		fprintf(u->done, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", number, a.etag);
@@ -328,7 +328,7 @@ int bucket_stat(struct bucket *b, const char *key, uint64_t *ret_bytes, char ret
 		return result;
 	answer_free(&a);
 	if (!a.has_length)
-		return error_set(err, -EBADMSG, "%s: the server did not report the object's length",
+		return error_set(err, -EPROTO, "%s: the server did not report the object's length",
 				 object_name(b, key, name));
 	*ret_bytes = a.content_length;
 	take_tag(&a, ret_tag);
@@ -350,7 +350,7 @@ static int check_range(struct bucket *b, const struct s3_request *r, const struc
 		return error_set(err, -EBADMSG,
 				 "%s is truncated: it ends at byte %llu, but must have %llu bytes", name,
 				 (unsigned long long)a->range_total, (unsigned long long)r->last + 1);
-	return error_set(err, -EBADMSG, "%s: the server did not send the requested bytes %llu to %llu", name,
+	return error_set(err, -EPROTO, "%s: the server did not send the requested bytes %llu to %llu", name,
 			 (unsigned long long)r->first, (unsigned long long)r->last);
 }
 

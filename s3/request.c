@@ -134,7 +134,7 @@ static int refused(const struct bucket *b, const struct s3_request *r, const str
 	int result = a->status == 401 || a->status == 403 || is_expired(a) ? -EACCES
 		     : a->status == 404                                    ? -ENOENT
 		     : a->status >= 500 || a->status == 429                ? -EIO
-									   : -EBADMSG;
+									   : -EPROTO;
 
 	if (a->code[0])
 		snprintf(code, sizeof(code), " (%s)",

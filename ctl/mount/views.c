@@ -181,7 +181,7 @@ static int failed(struct views *v, int result, const char *line)
 {
 	if (result != -ESTALE) {
 		v->say(line);
-		return -EIO;
+		return result == -EACCES ? result : -EIO;
 	}
 	if (!atomic_exchange(&v->replaced, true))
 		v->say(

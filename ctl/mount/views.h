@@ -24,8 +24,8 @@ void views_free(struct views *v);
 
 /*
  * Gets the sample's verified bytes, valid until views_release(*ret_view). Waits for storage, and for a daemon
- * that is down. -EIO: the chunk is damaged or unavailable, and a line has reported it; -ESTALE: another
- * version has replaced the dataset; -EINTR: views_stop().
+ * that is down. -EACCES: access to the chunk is refused; -EIO: it is damaged or unavailable; a line has
+ * reported both; -ESTALE: another version has replaced the dataset; -EINTR: views_stop().
  */
 int views_get(struct views *v, uint64_t number, const struct snapshot_sample *sample, struct view **ret_view,
 	      const uint8_t **ret_data);

@@ -63,14 +63,14 @@ struct cached_chunk {
 	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
 			  */
 	bool is_taken;   /* in memory; dealt to a lane of another node, and that node has the chunk */
-	bool is_unread;  /* if BAD: storage was out of reach; nothing is known about the bytes */
+	int failure;     /* if BAD: -EBADMSG: damaged; else not read: -EACCES, -ENOENT or -EIO */
 	enum chunk_from from; /* source of the chunk, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
 	uint64_t bytes;          /* size of the segment that the chunk takes */
 	uint64_t last_use;       /* value of cache.clock at the latest use */
-	uint64_t retry_ns; /* if BAD because a read failed: time of the next attempt; 0: damaged, never */
+	uint64_t retry_ns; /* if BAD because it was not read: time of the next attempt; 0: damaged, never */
 	char *error;
 	uint32_t distance; /* valid only if round is the cache's current round */
 	uint64_t round;

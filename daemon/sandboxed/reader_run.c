@@ -580,6 +580,8 @@ static void on_open(struct io_op *op)
 	}
 	if (op->result < 0) {
 		report->result = access_open_error(&report->error, op->result, c->order.origin);
+		if (op->result == -ENOENT)
+			error_advise(&report->error, CHUNK_MISSING);
 	} else {
 		c->fd = op->result;
 		report->result = check_opened(c);

@@ -139,7 +139,7 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 			continue;
 		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
 		fail_by_sample(
-		    b, d->chunks[chunk].is_unread ? -EIO : -EBADMSG,
+		    b, d->chunks[chunk].failure,
 		    d->chunks[chunk].error ? d->chunks[chunk].error : "dieseld cannot serve a chunk", &s);
 		return;
 	}

@@ -100,19 +100,20 @@ static json_t *status_cluster(const struct cache *c, const struct control_viewer
 
 static json_t *dataset_status(const struct cached_dataset *d)
 {
-	json_t *bad = json_array();
+	json_t *bad = json_array(), *unread = json_array();
 
 	for (uint64_t i = 0, n = 0; i < d->info.n_chunks && n < d->loads.n_bad; i++) {
 		if (d->chunks[i].state != CHUNK_BAD)
 			continue;
 		n++;
-		if (!d->chunks[i].is_unread)
-			json_array_append_new(bad, json_text(d->chunks[i].error ? d->chunks[i].error : "?"));
+		json_array_append_new(d->chunks[i].failure == -EBADMSG ? bad : unread,
+				      json_text(d->chunks[i].error ? d->chunks[i].error : "?"));
 	}
-	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o}", "path", json_text(d->path), "version",
-			 json_u64(d->info.version), "samples", json_u64(d->info.n_samples), "chunks",
-			 json_u64(d->info.n_chunks), "cached_chunks", json_u64(d->n_cached), "bytes",
-			 json_u64(d->info.total_bytes), "sessions", (int)d->n_sessions, "quarantined", bad);
+	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o}", "path", json_text(d->path),
+			 "version", json_u64(d->info.version), "samples", json_u64(d->info.n_samples),
+			 "chunks", json_u64(d->info.n_chunks), "cached_chunks", json_u64(d->n_cached),
+			 "bytes", json_u64(d->info.total_bytes), "sessions", (int)d->n_sessions,
+			 "quarantined", bad, "unread", unread);
 }
 
 static json_t *session_status(const struct session *s)

@@ -60,13 +60,22 @@ struct chunk_file {
 
 static void damage(struct verify *v, const struct verify_damage *d)
 {
-	v->result.n_damages++;
+	if (d->is_unread)
+		v->result.n_unread++;
+	else
+		v->result.n_damages++;
 	v->callbacks->damage(d, v->callbacks->context);
 }
 
 static void damage_text(struct verify *v, const struct chunk_id *chunk, const char *text)
 {
 	damage(v, &(struct verify_damage){.chunk = chunk, .text = text});
+}
+
+static void failed(struct verify *v, const struct chunk_id *chunk, const struct error *err)
+{
+	damage(v, &(struct verify_damage){
+		      .chunk = chunk, .is_unread = !chunk_is_damage(err->code), .text = err->text});
 }
 
 static void *read_part(struct verify *v, const struct chunk_id *id, uint64_t offset, uint64_t bytes,
@@ -119,7 +128,7 @@ static void check_samples(struct verify *v, const struct chunk_file *f)
 		if (stored)
 			check_record(v, &f->view, i, stored, f->name);
 		else
-			damage_text(v, &h->id, err.text);
+			failed(v, &h->id, &err);
 	}
 }
 
@@ -235,7 +244,7 @@ static void check_digest(struct verify *v, const struct chunk_file *f, const str
 	if (!in_meta && !in_snapshot)
 		return;
 	if (find_digest(v, f, &found, &err) < 0) {
-		damage_text(v, id, err.text);
+		failed(v, id, &err);
 		return;
 	}
 	bool meta_differs = in_meta && !digest_equal(&found, &known->sha256);
@@ -372,13 +381,13 @@ static void check_file(struct verify *v, struct chunk_file *f, const struct meta
 	if (f->object->bytes <= WHOLE_MAX_BYTES) {
 		f->whole = read_part(v, id, 0, f->object->bytes, &err);
 		if (!f->whole) {
-			damage_text(v, id, err.text);
+			failed(v, id, &err);
 			return;
 		}
 		f->whole_bytes = f->object->bytes;
 	}
 	if (check_form(v, f, known, &err) < 0) {
-		damage_text(v, id, err.text);
+		failed(v, id, &err);
 		return;
 	}
 	if (known && !is_described(known, f->view.header)) {

@@ -56,11 +56,18 @@ static int s3_replace(struct store *s, const struct chunk_id *id, const struct i
 	return bucket_replace(bucket_of(s), key_of(id, key), parts, n_parts, err);
 }
 
+static int checked(int r, struct error *err)
+{
+	if (r == -ENOENT)
+		error_advise(err, CHUNK_MISSING);
+	return r;
+}
+
 static int s3_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, struct error *err)
 {
 	char key[KEY_BYTES];
 
-	return bucket_size(bucket_of(s), key_of(id, key), ret_bytes, err);
+	return checked(bucket_size(bucket_of(s), key_of(id, key), ret_bytes, err), err);
 }
 
 static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
@@ -68,7 +75,7 @@ static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, 
 {
 	char key[KEY_BYTES];
 
-	return bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err);
+	return checked(bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err), err);
 }
 
 static int s3_read_made(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,

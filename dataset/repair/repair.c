@@ -30,7 +30,9 @@ static void collect_damage(const struct verify_damage *d, void *context)
 	const struct verify_callbacks *callbacks = &c->repair->options->verify;
 	struct broken b = {0};
 
-	if (d->chunk) {
+	if (d->is_unread) {
+		c->repair->result.n_unrepaired++;
+	} else if (d->chunk) {
 		b.id = *d->chunk;
 		c->no_memory |= buffer_append(&c->repair->broken, &b, sizeof(b)) < 0;
 	} else if (d->snapshot_only) {

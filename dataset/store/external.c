@@ -77,7 +77,7 @@ static int open_source(const char *name, struct stat *ret, struct error *err)
 	_cleanup_(closep) int fd = name[0] == '/' ? file_to_read(AT_FDCWD, name, true) : -EINVAL;
 
 	if (fd < 0)
-		return error_errno(err, fd, "cannot open %s, which the dataset refers to", name);
+		return error_errno(err, fd, "cannot open %s", name);
 	if (fstat(fd, ret) < 0)
 		return error_errno(err, -errno, "cannot look at %s", name);
 	if (!S_ISREG(ret->st_mode))
@@ -109,7 +109,7 @@ static int compare(const struct external *e, uint64_t bytes, uint64_t stamp, str
 {
 	if (bytes != e->range.source_bytes)
 		return error_set(
-		    err, -ESTALE,
+		    err, -EBADMSG,
 		    "%s has changed since it was indexed (it has %llu bytes, and had %llu): index it again "
 		    "with `dieselctl index`",
 		    e->name, (unsigned long long)bytes, (unsigned long long)e->range.source_bytes);
@@ -130,6 +130,14 @@ static int check_file(const struct external *e, int fd, const struct stat *st, s
 	return r < 0 ? r : compare(e, (uint64_t)st->st_size, mtime_of(st), err);
 }
 
+static int advised(int r, struct error *err)
+{
+	if (r == -ENOENT)
+		error_advise(err, "the dataset has samples in it: restore it, or leave it out with "
+				  "`dieselctl index`");
+	return r;
+}
+
 int external_check(const struct external *e, struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF;
@@ -138,12 +146,12 @@ int external_check(const struct external *e, struct error *err)
 
 	if (!external_is_registered(e->name)) {
 		fd = open_source(e->name, &st, err);
-		return fd < 0 ? fd : check_file(e, fd, &st, err);
+		return fd < 0 ? advised(fd, err) : check_file(e, fd, &st, err);
 	}
 	int r = external_may_read_object(e, err);
 
 	if (r == 0)
-		r = registered->stat(e->name, &bytes, &stamp, err);
+		r = advised(registered->stat(e->name, &bytes, &stamp, err), err);
 	return r < 0 ? r : compare(e, bytes, stamp, err);
 }
 
@@ -211,7 +219,7 @@ static int read_file(const struct external *e, uint64_t offset, void *buffer, si
 
 	fd = open_source(e->name, &st, err);
 	if (fd < 0)
-		return fd;
+		return advised(fd, err);
 	r = check_file(e, fd, &st, err);
 	if (r == 0)
 		r = read_exactly(fd, e->name, offset, buffer, bytes, err);
@@ -234,6 +242,6 @@ int external_read(const struct external *e, uint64_t offset, void *buffer, size_
 		return read_file(e, e->range.offset + offset, buffer, n, err);
 	r = external_may_read_object(e, err);
 	if (r == 0)
-		r = registered->read(e->name, e->range.offset + offset, buffer, n, &stamp, err);
+		r = advised(registered->read(e->name, e->range.offset + offset, buffer, n, &stamp, err), err);
 	return r < 0 ? r : compare(e, e->range.source_bytes, stamp, err);
 }

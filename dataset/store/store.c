@@ -63,7 +63,10 @@ static int object_error(const struct store *s, const struct chunk_id *id, int co
 {
 	char text[STORE_NAME_MAX];
 
-	return error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
+	error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
+	if (code == -ENOENT)
+		error_advise(err, CHUNK_MISSING);
+	return code;
 }
 
 /* minimum bytes of a write with O_DIRECT. dieseld reads chunks without the page cache, so chunks are also

@@ -491,12 +491,15 @@ struct diesel_batch {
  * Returns the next batch of the session. A batch that is ready costs no system call. 0: *ret is filled; 1:
  * the epoch is over (the next call starts the following epoch), or all requested batches are delivered.
  *
- * Errors: -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call
- * continues with the next batch); -EIO: its storage cannot be read at the moment (the same); -ETIMEDOUT: the
- * daemon did not return within reconnect_ms; -EINTR: a signal arrived during the wait, or, as a notice
- * reports, the daemon exited or did not answer (call again to wait for it); -EPROTO: the daemon answered
- * another request, or published a batch other than the next one. Then nothing is delivered, and the next call
- * opens the session again.
+ * Errors of a batch, which is not delivered: -EBADMSG: a damaged chunk; -EACCES: access to the chunk is
+ * refused; -ENOENT: it was deleted; -EIO: its storage cannot be read at the moment; -ETIMEDOUT: decoding
+ * takes too long. diesel_session_error() names chunk and sample, and *ret has epoch and index of the batch;
+ * the following call continues with the next batch.
+ *
+ * Other errors leave *ret unchanged: -ETIMEDOUT: the daemon did not return within reconnect_ms; -EINTR: a
+ * signal arrived during the wait, or, as a notice reports, the daemon exited or did not answer (call again to
+ * wait for it); -EPROTO: the daemon answered another request, or published a batch other than the next one.
+ * Then nothing is delivered, and the next call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /*

@@ -154,7 +154,9 @@ class Bucketed:
                 self._held = [lease if isinstance(lease, _Copied) else _Copied(lease) for lease in self._held]
             try:
                 lease = self._session.next_batch()
-            except errors.DamagedData as error:
+            except OSError as error:
+                if not getattr(error, "is_of_batch", False):
+                    raise
                 self._failed.append(error)
                 self._taken += 1
                 continue

@@ -14,6 +14,7 @@ from .native import byref, lib
 
 MAX_REVIVED = 5   # maximum number of consecutive daemons that end before they have a batch ready
 REVIVE_MS = 1000
+NO_EPOCH = 2 ** 64 - 1
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -98,15 +99,16 @@ class Session:
             raise errors.from_result(result, self._error(), self.dataset.path)
 
     def next_batch(self):
-        """Returns the next batch as a Lease, or None at the end of the epoch."""
-        batch, end = native.Batch(), None  # time at which to give up on the user's own daemon
+        """Returns the next batch as a Lease, or None at the end of the epoch. If an error has is_of_batch, the next call goes on with the
+        batch after the one that failed."""
+        batch, end = native.Batch(epoch=NO_EPOCH), None  # time at which to give up on the user's own daemon
         self._tell_checkpoints()
         while True:
             if self._lost:
                 self._revive()
             result = lib.diesel_session_next(self._handle, byref(batch))
             self._heed_notice()
-            if result == -errno.ETIMEDOUT and self.dataset.has_own_daemon:
+            if result == -errno.ETIMEDOUT and self.dataset.has_own_daemon and batch.epoch == NO_EPOCH:
                 end = end or time.monotonic() + self._patience_s
                 self._lost = True
                 if time.monotonic() > end:
@@ -115,7 +117,9 @@ class Session:
                 break
         if result < 0:
             self._lost = True
-            raise errors.from_result(result, self._error(), self.dataset.path)
+            error = errors.from_result(result, self._error(), self.dataset.path)
+            error.is_of_batch = batch.epoch != NO_EPOCH
+            raise error
         self._n_revived = 0
         return Lease(batch) if result == 0 else None
 

@@ -334,11 +334,10 @@ class Stream:
         """Waits for the session's next batch. Returns it as an Entry, or an Entry with the error or the end of the epoch."""
         try:
             lease = self._next_lease()
-        except errors.DamagedData as error:
-            entry = Entry(*self._at, error=error)
-            self._at = (self._at[0], self._at[1] + 1)
         except OSError as error:
             entry = Entry(*self._at, error=error)
+            if getattr(error, "is_of_batch", False):
+                self._at = (self._at[0], self._at[1] + 1)
         else:
             if lease is None:
                 entry = Entry(*self._at, ended=True)

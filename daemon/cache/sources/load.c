@@ -19,7 +19,7 @@
 #include "lib/fd_io.h"
 
 #define STUCK_NS (10 * NS_PER_S)
-/* Pause before reading again: a failed read is not damage, and storage may recover. */
+/* Pause before a chunk that could not be read is read again: access or the chunk may come back. */
 #define RETRY_NS (10 * NS_PER_S)
 
 /* Storage that is unreachable for a moment returns errors in some mounts (NFS with soft, a FUSE being
@@ -345,19 +345,30 @@ static bool is_storage_error(int result)
 	}
 }
 
+/* Returns what clients see. */
+static int failure_of(int result)
+{
+	switch (-result) {
+	case EACCES:
+	case EPERM: return -EACCES;
+	case ENOENT:
+	case ENOTDIR: return -ENOENT;
+	default: return chunk_is_damage(result) ? -EBADMSG : -EIO;
+	}
+}
+
 static enum load_step load_bad(struct chunk_load *l)
 {
 	struct cache *c = l->cache;
 	struct cached_chunk *k = chunk_of(l);
-	bool damage = l->result == -EBADMSG || l->result == -EPROTONOSUPPORT || l->result == -ENOENT;
 
 	k->state = CHUNK_BAD;
-	k->is_unread = is_storage_error(l->result);
-	k->retry_ns = damage ? 0 : clock_monotonic_ns() + RETRY_NS;
+	k->failure = failure_of(l->result);
+	k->retry_ns = k->failure == -EBADMSG ? 0 : clock_monotonic_ns() + RETRY_NS;
 	free(k->error);
 	k->error = strdup(l->error.text);
 	l->dataset->loads.n_bad++;
-	c->counters.damaged += !k->is_unread;
+	c->counters.damaged += k->failure == -EBADMSG;
 	cache_drop_segment(c, l->segment);
 	log_limited(cache_lines_of(c, l->job->uid), LOG_LEVEL_ERROR, "%s (not served)", l->error.text);
 	return load_end(l);

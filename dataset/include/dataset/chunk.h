@@ -36,6 +36,7 @@
 
 #include "lib/error.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -47,7 +48,19 @@
 #define CHUNK_MIN_BYTES     (4u << 20)
 #define CHUNK_MAX_BYTES     (64u << 20)
 #define CHUNK_DEFAULT_BYTES (8u << 20)
-#define CHUNK_NAME_MAX      4095u
+
+/* Returns true if a failed read found wrong bytes, or something else in the chunk's place. After any other
+ * failure, nothing is known about the bytes. */
+static inline bool chunk_is_damage(int result)
+{
+	return result == -EBADMSG || result == -EPROTONOSUPPORT || result == -ELOOP;
+}
+
+/* Remedy for a chunk that storage does not have, for error_advise(). */
+#define CHUNK_MISSING                                                                                        \
+	"it was deleted, or belongs to a version that was purged: open the newest version, or restore it "   \
+	"with `dieselctl verify --repair`"
+#define CHUNK_NAME_MAX 4095u
 /* maximum length of a sample. One that is longer than the chunk size gets its own chunk. */
 #define CHUNK_SAMPLE_MAX_BYTES (1u << 30)
 

@@ -15,6 +15,7 @@ struct verify_damage {
 	const char *path;             /* path of the sample, path_length bytes; NULL: not a sample */
 	size_t path_length;
 	uint64_t offset;    /* offset in the chunk's file */
+	bool is_unread;     /* could not be read: nothing is known about the bytes */
 	bool snapshot_only; /* damage in the snapshot only, which can be rebuilt from the metadata */
 	const char *text;   /* one line: the damage, its location, and the remedy */
 };
@@ -31,6 +32,7 @@ struct verify_result {
 	uint64_t n_records; /* samples in chunks, superseded ones too */
 	uint64_t bytes;     /* read */
 	uint64_t n_damages;
+	uint64_t n_unread; /* chunks and samples that could not be read */
 };
 
 /* Verifies one version (0: the newest) against its snapshot: the chunks that it needs, and that their samples
@@ -39,7 +41,7 @@ struct verify_result {
 int verify_version(const char *dataset_path, uint64_t version, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);
 
-/* Returns 0 even if damage was found: *ret has the counts. Fails only if the dataset could not be examined:
- * no such dataset, no memory. */
+/* Returns 0 even if damage was found, or chunks could not be read: *ret has the counts. Fails only if the
+ * dataset could not be examined: no such dataset, no memory. */
 int verify_dataset(const char *dataset_path, const struct verify_callbacks *callbacks,
 		   struct verify_result *ret, struct error *err);

@@ -31,3 +31,6 @@ int error_errno(struct error *err, int code, const char *format, ...) __attribut
 
 /* Prepends "<formatted>: " to the text, so that a caller can add its context. */
 void error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Appends "; <remedy>", for a caller that knows what to do about the failure. */
+void error_advise(struct error *err, const char *remedy);

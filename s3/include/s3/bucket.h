@@ -34,7 +34,7 @@ void bucket_close(struct bucket *b); /* accepts NULL */
 const char *bucket_url(const struct bucket *b);
 
 /* Errors of all functions below: -EACCES: the server refuses; -ETIMEDOUT, -EIO: several attempts failed;
- * -EBADMSG: the answer is not that of an S3 server; -ENOMEM. */
+ * -EPROTO: the answer is not that of an S3 server; -ENOMEM. */
 
 /* Writes an object that is not visible before it is complete. -EEXIST: an object of that name exists. A
  * server that does not support If-None-Match replaces it. */

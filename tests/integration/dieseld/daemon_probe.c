@@ -229,7 +229,7 @@ static void run(struct probe *p)
 		}
 		if (r == -EINTR)
 			continue;
-		if (r == -EBADMSG) {
+		if (r == -EBADMSG || r == -EACCES || r == -ENOENT) {
 			p->n_bad++;
 			snprintf(p->last_error, sizeof(p->last_error), "%s", diesel_session_error(p->s));
 		} else if (r < 0) {

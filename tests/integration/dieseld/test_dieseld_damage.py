@@ -17,7 +17,7 @@ def flip(path, offset, bit=0x10):
 
 
 class Chunks(Case):
-    def spoiled(self, kind, spoil):
+    def spoiled(self, kind, spoil, failure="quarantined"):
         """Reads a dataset with one spoiled chunk, which is whole again afterwards."""
         (original, source), path = dataset(kind), os.path.join(SCRATCH, "spoiled-" + kind)
         if not os.path.exists(path):
@@ -25,7 +25,7 @@ class Chunks(Case):
         chunk, whole = chunk_files(path)[2], chunk_files(original)[2]
         spoil(chunk)
         try:
-            return self.read_spoiled(path, source, chunk), chunk
+            return self.read_spoiled(path, source, chunk, failure), chunk
         finally:
             if os.path.isdir(chunk):
                 os.rmdir(chunk)
@@ -33,7 +33,7 @@ class Chunks(Case):
                 os.unlink(chunk)
             shutil.copy2(whole, chunk)
 
-    def read_spoiled(self, path, source, chunk):
+    def read_spoiled(self, path, source, chunk, failure):
         daemon = self.daemon()
         # The probe would stop at the first wrong byte.
         result = probe(daemon, path, "--source", source, "--batch", 16, "--window", 1)
@@ -42,8 +42,8 @@ class Chunks(Case):
         self.assertEqual(result["bad"] + result["batches"], result["n_batches"])
         self.assertIn(os.path.basename(chunk), result["error"])
         self.assertIn("needs its sample class", result["error"])
-        status = daemon.status()
-        self.assertEqual(len(status["datasets"][0]["quarantined"]), 1)
+        found = {name: len(daemon.status()["datasets"][0][name]) for name in ("quarantined", "unread")}
+        self.assertEqual(found, {"quarantined": 0, "unread": 0, failure: 1})
         self.assertIn("reading it again", daemon.output())
         return result
 
@@ -65,8 +65,10 @@ class Chunks(Case):
                                                                           os.path.getsize(chunk) + size))
                 self.assertIn("truncated", result["error"])
 
-    def test_a_missing_chunk_is_named(self):
-        self.spoiled("views", os.unlink)
+    def test_a_missing_or_refused_chunk_is_named_and_not_called_damaged(self):
+        result, _ = self.spoiled("views", os.unlink, "unread")
+        self.assertIn("restore it with `dieselctl verify --repair`", result["error"])
+        self.spoiled("views", lambda chunk: os.chmod(chunk, 0o600), "unread")
 
     def test_a_chunk_that_is_no_file_is_refused(self):
         def replace(make):

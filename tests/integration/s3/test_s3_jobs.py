@@ -20,6 +20,7 @@ import sys
 from s3_support import DIESELCTL, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
+from common.commands import dieselctl
 from common.processes import family, process_stat
 from common.users import MALLORY, run_as
 from common.waiting import wait_until
@@ -52,6 +53,26 @@ except Exception:
     raise
 read = [hashlib.sha256(dataset.read(i)).hexdigest() for i in range(0, len(dataset), 9)] if options.get("read") else []
 print(json.dumps({"found": found, "read": read}))
+"""
+
+
+# Goes on after batches that fail, and counts them.
+PATIENT_JOB = """
+import hashlib, json, sys
+from diesel_loader import Dataset
+from diesel_loader.numpy import DataLoader, Order
+options = json.loads(sys.argv[1])
+dataset = Dataset(options["url"], socket=options["socket"])
+found, failed = [], 0
+loader = DataLoader(dataset, batch_size=7, shuffle=True, seed=3, order=Order(window_chunks=1))
+batches = iter(loader)
+for _ in range(len(loader)):
+    try:
+        found += [hashlib.sha256(bytes(sample)).hexdigest() for sample in next(batches)[0]]
+    except PermissionError:
+        failed += 1
+assert failed and next(batches, None) is None
+print(json.dumps({"found": found, "failed": failed}))
 """
 
 
@@ -270,10 +291,24 @@ def case_faults():
         daemon.stop()
     # The job reports permanent faults, with the object and the fix; the same daemon continues.
     daemon = new_daemon()
-    for fault, words in ((refused(403, "AccessDenied"), ["AccessDenied"]), (refused(404, "NoSuchKey"), ["chunks/"]),
-                         (refused(400, "ExpiredToken"), ["renew them"])):
+    for fault, words in ((refused(403, "AccessDenied"), ["PermissionError", "AccessDenied"]),
+                         (refused(404, "NoSuchKey"), ["FileNotFoundError", "chunks/", "verify --repair"]),
+                         (refused(400, "ExpiredToken"), ["PermissionError", "renew them"]),
+                         (refused(400, "BadRequest"), ["OSError: [Errno 5]", "is AWS_ENDPOINT_URL_S3 an S3 server?"])):
         proxy.reset(of_chunks(fault))
         fails(job(port, daemon), URL, *words)
+    assert daemon.status()["cache"]["quarantined"] == 0
+    first = sorted(pathlib.Path(SCRATCH, "rclone/bucket/jobs/chunks").iterdir())[0].name
+    proxy.reset(lambda method, path, *_: refused(403, "AccessDenied") if path.endswith(first) and method == "GET" else None)
+    patient = finish(job(port, new_daemon(), program=PATIENT_JOB))
+    assert len(patient["found"]) >= 120 - 7 * patient["failed"] > 0 and set(patient["found"]) < set(digests(source)), patient["failed"]
+    # Nothing is known about the bytes of such chunks: they are neither damaged nor repaired.
+    proxy.reset(of_chunks(refused(403, "AccessDenied")))
+    for words in (["verify"], ["verify", "--repair", "--from", source]):
+        done = dieselctl(*words, URL, check=1, env=environment(port, DIESEL_S3_SINGLE_WRITER="1"))
+        n = done.stdout.count("answered 403 (AccessDenied): these credentials do not permit this")
+        assert n and f"\n{n} not read of {n} chunks" in done.stdout and "damaged" not in done.stdout, done.stdout
+        assert not any(method in ("PUT", "POST", "DELETE") for method, _ in proxy.seen), proxy.seen
     proxy.reset(lambda *_: refused(403, "AccessDenied"))
     fails(job(port, daemon), URL, "AccessDenied")
     proxy.reset()

@@ -16,7 +16,11 @@ if(DIESEL_S3)
     diesel_script_test(integration s3.jobs_${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/s3/test_s3_jobs.py ${case})
   endforeach()
   diesel_script_test(integration s3.formats /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/s3/test_s3_formats.py)
-  diesel_script_test(integration s3.checkpoint /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/checkpoint/test_checkpoint_s3.py)
+  foreach(case checkpoint checkpoint_ranks)
+    string(REPLACE checkpoint checkpoint_s3 file ${case})
+    diesel_script_test(integration s3.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/checkpoint/test_${file}.py)
+  endforeach()
+  set_tests_properties(integration.s3.checkpoint_ranks PROPERTIES TIMEOUT 1800 RESOURCE_LOCK wheel) # the first run takes PyTorch
   diesel_script_test(integration s3.tutorial /usr/bin/python3 ${CMAKE_SOURCE_DIR}/docs/site/blocks.py
     ${CMAKE_SOURCE_DIR}/docs/tutorials/dataset-in-s3.md)
 endif()

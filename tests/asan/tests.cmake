@@ -100,6 +100,7 @@ diesel_not_with_asan(integration.redis.registry_cluster LEFT_TO integration.redi
 diesel_not_with_asan(integration.sensing_processes LEFT_TO unit.daemon.sensor unit.daemon.sensor_link)
 diesel_not_with_asan(integration.s3.jobs_compressed LEFT_TO integration.s3.jobs_rclone integration.dieseld_compressed)
 diesel_not_with_asan(integration.s3.jobs_kept LEFT_TO integration.s3.jobs_rclone integration.dataset.kept_folder)
+diesel_not_with_asan(integration.s3.checkpoint_ranks LEFT_TO integration.s3.checkpoint)
 diesel_not_with_asan(integration.s3.jobs_purged LEFT_TO integration.s3.jobs_faults integration.dataset.purge_redis)
 diesel_not_with_asan(integration.s3.juicefs LEFT_TO integration.s3.rclone)
 diesel_not_with_asan(integration.s3.jobs_juicefs LEFT_TO integration.s3.jobs_rclone)

@@ -343,8 +343,10 @@ class Writing(Case):
         self.check(os.path.join(self.folder, "step-1"))
         with self.assertRaisesRegex(BaseException, "no place for the checkpoint"):
             dcp.save(self.state, storage_writer=Writer())
-        with self.assertRaisesRegex(ValueError, "Writer cannot write to 's3://a/b': pass a folder"):
-            Writer("s3://a/b")
+        for place, why in (("gs://a/b", "cannot be in 'gs://a/b': pass a folder"), ("s3://a/", "'s3://a' has no name for a checkpoint: pass s3://BUCKET/NAME"),
+                           (pathlib.Path("s3://a/b"), "cannot be in 's3:/a/b'.* as a text")):
+            with self.assertRaisesRegex(ValueError, why):
+                Writer(place)
 
 
 if __name__ == "__main__":

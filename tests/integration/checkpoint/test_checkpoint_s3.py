@@ -165,9 +165,9 @@ class Failing(Bucket):
 
     def test_a_turn_that_is_lost_while_the_manifest_is_written_removes_nothing(self):
         job = uploads.Uploads.__new__(uploads.Uploads)
-        job._bucket, job._turn, job._old = unittest.mock.Mock(url=self.folder), unittest.mock.Mock(), []
+        job.url, job._bucket, job._turn, job._old = self.folder, unittest.mock.Mock(), unittest.mock.Mock(), []
         job._turn.is_mine.side_effect = [True, False]
-        order = {"name": "000002-step-2", "file": "state.pt", "bytes": 1, "about": {}, "remove": ["000001-step-1"]}
+        order = {"name": "000002-step-2", "file": "state.pt", "bytes": 1, "later": False, "about": {}, "remove": ["000001-step-1"]}
         self.assertRegex(job.write(order, 0, [[1, 1]]), "another job has begun to write")
         job._bucket.remove.assert_not_called()
 

@@ -16,12 +16,12 @@ The interval is chosen so that all checkpoints together cost at most a bound, 3.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .checkpointer import Checkpointer, Restored
-    from .distributed import Writer
+    from .distributed import Reader, Writer
     from .folder import newest
 
-__all__ = ["Checkpointer", "Restored", "Writer", "newest"]
+__all__ = ["Checkpointer", "Reader", "Restored", "Writer", "newest"]
 
-_PLACES = {"Checkpointer": "checkpointer", "Restored": "checkpointer", "Writer": "distributed", "newest": "folder"}
+_PLACES = {"Checkpointer": "checkpointer", "Restored": "checkpointer", "Reader": "distributed", "Writer": "distributed", "newest": "folder"}
 
 
 def __getattr__(name: str) -> object:

@@ -19,13 +19,14 @@ import select
 import socket
 import struct
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from . import folder, seal
 
 SCHEME = "s3://"
 JOB = ".job"
+METADATA = ".metadata"   # of torch.distributed.checkpoint
 _PUT, _REPLACE, _READ, _SIZE, _LIST, _DELETE = range(6)
 _KEY_BYTES = 1024
 _REQUEST = struct.Struct(f"<2IQ{_KEY_BYTES}s")
@@ -195,44 +196,17 @@ class Bucket:
         for key in sorted(keys, key=lambda key: not key.endswith("/" + folder.MANIFEST)):
             self.delete(key)
 
-    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
-        """Yields (name, manifest, {file: descriptor}) of the whole checkpoints, the newest first, and closes the descriptors
-        afterwards. Names the others in the log. damaged: gets the names of those that are. Raises OSError if the bucket does not answer."""
-        for name, present in reversed(self.checkpoints().items()):
-            files: dict[str, int] = {}
-            try:
-                yield name, self._verified(name, present, files), files
-            except folder.Damaged as damage:
-                folder.pass_over(f"{self.url}/{name}", f"{folder.DAMAGED} ({damage})", damaged)
-            except folder.Foreign as reason:
-                folder.pass_over(f"{self.url}/{name}", f"cannot be taken ({reason})")
-            finally:
-                for fd in files.values():
-                    os.close(fd)
-
-    def _verified(self, name, present, files):
-        if folder.MANIFEST not in present:
+    def manifest(self, name: str) -> dict[str, Any]:
+        """Raises folder.Damaged or Foreign, and OSError if the bucket does not answer."""
+        text = self.read_bytes(f"{name}/{folder.MANIFEST}", folder.MAX_MANIFEST)
+        if text is None:
             raise folder.Damaged(f"it has no {folder.MANIFEST}")
-        about = self._manifest(name)
-        for file, sums in about["files"].items():
-            try:
-                files[file] = self.read(f"{name}/{file}", sums[-1][0])
-            except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.EFBIG):
-                    raise
-                raise folder.Damaged(f"it has no {file}" if error.errno == errno.ENOENT else f"{file}: {error.strerror}") from None
-            wrong = seal.compare(files[file], sums)
-            if wrong:
-                raise folder.Damaged(f"{file}: {wrong}")
-        return about
-
-    def _manifest(self, name):
-        return folder.parsed(self.read_bytes(f"{name}/{folder.MANIFEST}", folder.MAX_MANIFEST) or b"")
+        return folder.parsed(text)
 
     def states_of(self, name: str) -> set[str]:
         """As folder.states_of(). Raises OSError if the bucket does not answer."""
         try:
-            return set(self._manifest(name).get("states", ()))
+            return set(self.manifest(name).get("states", ()))
         except (folder.Damaged, folder.Foreign):
             return set()
 
@@ -245,6 +219,51 @@ class Bucket:
                 log.warning("checkpoint %s/%s is half-written: removed", self.url, name)
                 self.remove(name, files)
         return newest
+
+
+class Downloaded:
+    """The files of a checkpoint, each read to memory and verified when it is first needed."""
+
+    def __init__(self, bucket: Bucket, name: str) -> None:
+        self._bucket, self._name = bucket, name
+        self._sums: dict[str, list[list[int]]] = {}
+        self._fds: dict[str, int] = {}
+
+    def verify(self, one: int = 0, of: int = 1) -> dict[str, Any]:
+        """As folder.verify(). Each reader gets .metadata, so that none finds the bucket away when the others go on."""
+        about = self.manifest()
+        for file in [*list(self._sums)[one::of], *({METADATA} & self._sums.keys())]:
+            self._get(file)
+        return about
+
+    def manifest(self) -> dict[str, Any]:
+        about = self._bucket.manifest(self._name)
+        self._sums = about["files"]
+        return about
+
+    def _get(self, file):
+        if file not in self._fds:
+            if file not in self._sums:
+                raise folder.Damaged(f"its {folder.MANIFEST} has no {file}")
+            sums = self._sums[file]
+            try:
+                self._fds[file] = self._bucket.read(f"{self._name}/{file}", sums[-1][0])
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EFBIG):
+                    raise
+                raise folder.Damaged(f"it has no {file}" if error.errno == errno.ENOENT else f"{file}: {error.strerror}") from None
+            wrong = seal.compare(self._fds[file], sums)
+            if wrong:
+                raise folder.Damaged(f"{file}: {wrong}")
+        return self._fds[file]
+
+    def path(self, file: str) -> str:
+        """Needs the manifest. Raises as verify()."""
+        return f"/proc/self/fd/{self._get(file)}"
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.popitem()[1])
 
 
 class Turn:

@@ -103,7 +103,8 @@ class Checkpointer:
         self._saver = Saver(self._folder if ranks.rank() == 0 else None, self._place.program)
         self._saver.start()
         try:
-            self._number = self._place.clean() if ranks.rank() == 0 else 0
+            with self._place:
+                self._number = self._place.clean() if ranks.rank() == 0 else 0
         except BaseException:
             self._saver.close()
             raise
@@ -118,28 +119,29 @@ class Checkpointer:
         Raises KeyError if the checkpoint lacks an object, and whatever an object raises that refuses its state. Models and
         optimizers are then as they were."""
         damaged: list[str] = []
-        for path, about, file in self._place.whole(damaged):
-            state = self._load(path, about, file)
-            number = folders.number_of(os.path.basename(path))
-            names = self._place.names() if ranks.rank() == 0 else []   # others remove nothing
-            kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
-            unknown = self._place.states(kept)
-            give(path, self._objects, state)
-            self._n = self._last_save = int(state.get(STEP, about["step"]))
-            self._kept, self._unknown = kept, unknown   # damaged ones make way before whole ones
-            self._newest = path
-            return Restored(path, self._n, state)
+        with self._place:
+            names = ranks.of_first(self._place.names)
+            for path, about in ranks.agreed_whole(self._place, names, damaged):
+                state = self._load(path, about)
+                number = folders.number_of(os.path.basename(path))
+                kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
+                unknown = ranks.of_first(lambda kept=kept: self._place.states(kept))
+                give(path, self._objects, state)
+                self._n = self._last_save = int(state.get(STEP, about["step"]))
+                self._kept, self._unknown = kept, unknown   # damaged ones make way before whole ones; of the first rank, which removes
+                self._newest = path
+                return Restored(path, self._n, state)
         return None
 
-    def _load(self, path, about, file):
+    def _load(self, path, about):
         if about["kind"] == "dcp":
             from . import distributed
-            return distributed.load(path, self._objects)
+            return distributed.load(path, self._objects, self._place.path_of)
         if about["kind"] == "numpy":
             from .arrays import load
         else:
             from .tensors import load
-        return load(file)
+        return load(self._place.path_of(next(iter(about["files"])), path))
 
     # Saving
 
@@ -300,7 +302,7 @@ class Checkpointer:
         begin = time.monotonic()
         state = self._agreed_state(values)
         self._number += 1
-        order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
+        order = {"folder": self._folder, "program": self._place.program, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
                  "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch", "states": _states_in(state)}}
         self._last_save, self._writing = self._n, order

@@ -3,6 +3,7 @@
 whole state."""
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import logging
@@ -11,18 +12,21 @@ import pickle
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
-from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, _StorageInfo
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, StorageMeta
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import image, persister
+from ..on_demand import dieselctl
+from . import folder, image, persister
+from .bucket import METADATA, SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
 from .restoring import check_names
@@ -97,7 +101,8 @@ class Writer(StorageWriter):
         dcp.save(state, checkpoint_id="checkpoints/step-100", storage_writer=writer)
 
     The folder gets its name when all ranks' files and .metadata are on disk. Until then it is a hidden one next to it, so
-    that dcp.load() never finds half a checkpoint. A save waits for the one before. Its failure is one line in the log, and
+    that dcp.load() never finds half a checkpoint. checkpoint_id may be s3://BUCKET/PREFIX: then Reader reads it, and takes it for
+    whole when its manifest is there, which comes last. A save waits for the one before. Its failure is one line in the log, and
     wait() raises it. Use the same Writer for all saves: it keeps its memory.
 
     With async_save() it is the stager too, and copies just once.
@@ -107,7 +112,7 @@ class Writer(StorageWriter):
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._path = None if path is None else _folder(path)
+        self._path = None if path is None else _place(path)
         self._saver = Saver()
         self._pid = os.getpid()
         self._order = threading.local()  # of the save that this thread runs: async_save() begins threads of its own
@@ -121,7 +126,7 @@ class Writer(StorageWriter):
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
-            self._path = _folder(checkpoint_id)
+            self._path = _place(checkpoint_id)
         self._save_id = uuid.uuid4().hex
         self._torch = threading.current_thread()   # this is the first that a save calls
 
@@ -131,7 +136,8 @@ class Writer(StorageWriter):
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         assert self._path is not None
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        if not is_bucket(self._path):
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
@@ -144,7 +150,7 @@ class Writer(StorageWriter):
         if self._saver.is_writing:
             raise OSError(f"{self._path}: {self._failure}")
         self._number += 1
-        order = self._order.of_save = self._ordered(plan.storage_data, f"__{plan.storage_data.rank}_0.distcp")
+        order = self._order.of_save = self._ordered(plan.storage_data, _file_of(self._path, plan.storage_data))
         items = _Items(plan, planner, order["file"])
         try:
             self._saver.send(order, self._saver.take(items.bound(), items.fill))
@@ -171,11 +177,11 @@ class Writer(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return "://" not in os.fspath(checkpoint_id)
+        return "://" not in os.fspath(checkpoint_id) or is_bucket(os.fspath(checkpoint_id))
 
     def _ordered(self, place, file):
-        folder, name = os.path.split(self._path)
-        return {"folder": folder, "name": name, "number": self._number, "rank": place.rank, "attempt": place.attempt, "later": True, "spread_s": 0.0, "remove": [],
+        where, name = os.path.split(self._path)
+        return {"folder": where, "program": dieselctl() if is_bucket(where) else None, "name": name, "number": self._number, "rank": place.rank, "attempt": place.attempt, "later": True, "spread_s": 0.0, "remove": [],
                 "file": file, "about": {"number": self._number, "step": 0, "written": time.time(), "kind": "dcp"}}
 
     # As AsyncStager
@@ -266,11 +272,73 @@ def save(state: dict[str, Any], saver: Saver, order: dict[str, Any]) -> None:
         raise OSError(f"rank {rank}: {why}") from None
 
 
-def load(path: str, objects: dict[str, Any]) -> dict[str, Any]:
+class _Files(FileSystem):
+    """path_of(file, path): as of place.Folder."""
+
+    def __init__(self, path_of: Callable[[str, str], str]) -> None:
+        self._path_of = path_of
+
+    @contextlib.contextmanager
+    def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
+        place, file = os.path.split(path)
+        with open(self._path_of(file, place), mode) as stream:
+            yield stream
+
+
+class Reader(FileSystemReader):
+    """A storage_reader for torch.distributed.checkpoint.load(): of a folder, or of s3://BUCKET/PREFIX, of which each rank reads the
+    objects that it needs to memory, and compares them with their checksums.
+
+        dcp.load(state, storage_reader=Reader("s3://training/step-100"))
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self.reset(path)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        super().reset(checkpoint_id)
+        if checkpoint_id is None:
+            return
+        self._place = place = _place(checkpoint_id)
+        self.fs = FileSystem()
+        if is_bucket(place):
+            where, name = place.rsplit("/", 1)
+            self._bucket = Bucket(where, dieselctl())
+            self._files = Downloaded(self._bucket, name)
+            self.fs = _Files(self._path_of)
+
+    def _path_of(self, file, _):
+        try:
+            if file == METADATA:   # the first
+                self._files.manifest()
+            return self._files.path(file)
+        except (folder.Damaged, folder.Foreign) as wrong:
+            self._close()
+            raise OSError(f"checkpoint {self._place} cannot be read: {wrong}") from None
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        try:
+            return super().read_data(plan, planner)
+        finally:
+            self._close()
+
+    def _close(self):
+        if isinstance(self.fs, _Files):
+            self._files.close()
+            self._bucket.close()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return is_bucket(os.fspath(checkpoint_id)) or FileSystemReader.validate_checkpoint_id(checkpoint_id)
+
+
+def load(path: str, objects: dict[str, Any], path_of: Callable[[str, str], str]) -> dict[str, Any]:
     """Returns the state, whatever number of ranks it was saved by. Sharded tensors of the objects keep their sharding and
-    are loaded in place; others are read whole."""
+    are loaded in place; others are read whole. path_of: as of place.Folder."""
     present, _ = flatten_state_dict(_states(objects))
     reader = FileSystemReader(path)
+    reader.fs = _Files(path_of)
     metadata = reader.read_metadata()
     check_names(path, objects, {place[0] for place in (*metadata.planner_data.values(), *vars(metadata)[_STRUCTURE]) if place})
     wanted: dict[str, Any] = {}
@@ -289,10 +357,21 @@ def load(path: str, objects: dict[str, Any]) -> dict[str, Any]:
     return state
 
 
-def _folder(path):
-    if "://" in os.fspath(path):
-        raise ValueError(f"Writer cannot write to {os.fspath(path)!r}: pass a folder that all ranks share")
-    return os.path.abspath(path)
+def _place(path):
+    text = os.fspath(path)
+    if is_bucket(text):
+        text = text.rstrip("/")
+        if text.count("/") < 3:
+            raise ValueError(f"{text!r} has no name for a checkpoint: pass {SCHEME}BUCKET/NAME")
+        return text
+    if "://" in text or text.startswith("s3:/"):
+        raise ValueError(f"a checkpoint cannot be in {text!r}: pass a folder that all ranks share, or {SCHEME}BUCKET/NAME as a text")
+    return os.path.abspath(text)
+
+
+def _file_of(path, place):
+    # Nothing keeps a rank of an earlier attempt from going on in a bucket.
+    return f"__{place.rank}_0-{place.attempt}.distcp" if is_bucket(path) else f"__{place.rank}_0.distcp"
 
 
 def _states(objects):

@@ -15,10 +15,13 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import seal
+
+if TYPE_CHECKING:
+    from .place import Folder, InBucket
 
 MANIFEST = "manifest.json"
 STATE = "state.pt"
@@ -173,14 +176,20 @@ def _compare(folder_fd, name, sums):
         os.close(fd)
 
 
-def checked(path: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
-    """Returns the manifest of a whole checkpoint, or what is wrong with this one."""
+def judged(verified: Callable[[], dict[str, Any]]) -> tuple[dict[str, Any] | None, str | None]:
+    """Returns the manifest that the function returns, or what is wrong if it raises Damaged or Foreign."""
     try:
-        return verify(path, one, of), None
+        return verified(), None
     except Damaged as damage:
         return None, f"{DAMAGED} ({damage})"
     except Foreign as reason:
         return None, f"cannot be taken ({reason})"
+
+
+def checked(path: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
+    """Returns the manifest of a whole checkpoint, or what is wrong with this one."""
+    try:
+        return judged(lambda: verify(path, one, of))
     except OSError as error:
         return None, f"cannot be read ({error.strerror})"
 
@@ -192,26 +201,21 @@ def pass_over(path: str, wrong: str, damaged: list[str] | None = None) -> None:
         damaged.append(os.path.basename(path))
 
 
-def whole(folder: str, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields (path, manifest) of the whole checkpoints, the newest first. Names the others in the log. damaged: gets the names of
-    those that are."""
-    for _, name in reversed(numbered(folder)):
-        path = os.path.join(folder, name)
-        about, wrong = checked(path)
+def whole(place: Folder | InBucket, names: list[str], damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (path, manifest) of the whole ones of these checkpoints, the last first. Names the others in the log. damaged: gets the
+    names of those that are. Asks no other rank."""
+    for name in reversed(names):
+        about, wrong = place.check(name)
         if about is not None:
-            yield path, about
+            yield f"{place.path}/{name}", about
         else:
-            pass_over(path, str(wrong), damaged)
+            pass_over(f"{place.path}/{name}", str(wrong), damaged)
 
 
 def newest(folder: str | os.PathLike[str]) -> str | None:
     """Returns the path or URL of the newest whole checkpoint in a folder or bucket, or None. Damaged ones are named in the log.
     torch.load() reads its file state.pt, numpy.load() a state.npz; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
-    if str(folder).startswith("s3:/"):   # place refuses a Path
-        from . import place
-        return place.newest_in_bucket(str(folder))
-    folder = os.path.abspath(folder)
-    with contextlib.suppress(FileNotFoundError):
-        for path, _ in whole(folder):
-            return path
-    return None
+    from . import place
+    with place.place(str(folder), is_made=False) as found:   # a Path of a bucket is refused
+        names = found.names() if found.program or os.path.lexists(found.path) else []
+        return next((path for path, _ in whole(found, names)), None)

@@ -20,6 +20,7 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from . import bucket, folder, seal, uploads
@@ -103,7 +104,8 @@ class Process:
             elif order["do"] == "commit":
                 with mmap.mmap(fds[0], 0) as memory:
                     metadata = memory[:order["bytes"]]
-                self.tell(do="commit", number=order["number"], **self._commit(order, metadata))
+                commit = self._commit_upload if bucket.is_bucket(order["folder"]) else self._commit
+                self.tell(do="commit", number=order["number"], **commit(order, metadata))
             elif order["do"] == "forget":
                 self._forget()   # before the trainer takes more
                 self.tell(do="forget")
@@ -133,18 +135,32 @@ class Process:
 
     # In a bucket
 
+    def _uploads_to(self, order):
+        if self._uploads is None or self._uploads.url != order["folder"]:
+            if self._uploads is not None:
+                self._uploads.end()
+            self._uploads = uploads.Uploads(order, self)
+        return self._uploads
+
     def _take_turn(self, order):
-        self._uploads = uploads.Uploads(order, self)
-        return self._uploads.take_turn()
+        return self._uploads_to(order).take_turn(order)
 
     def _upload(self, order):
-        begin = time.monotonic()
-        try:
-            assert self._uploads is not None
+        def write():
             sums = []
             for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
                 self.beat()
-            error = self._uploads.write(order, self._memory_fd, sums)
+            return self._uploads_to(order).write(order, self._memory_fd, sums)
+        return self._timed(order, write)
+
+    def _commit_upload(self, order, metadata):
+        return self._timed(order, lambda: self._uploads_to(order).commit(order, metadata))
+
+    @staticmethod
+    def _timed(order, work):
+        begin = time.monotonic()
+        try:
+            error = work()
         except Exception as failure:   # noqa: BLE001
             error = f"{order['folder']}: {type(failure).__name__}: {failure}"
         return {"seconds": time.monotonic() - begin, "error": error}
@@ -301,7 +317,9 @@ class Process:
         begin = time.monotonic()
         try:
             with _named(f"{order['folder']}/{order['name']}"), self._shared(order) as part_fd:
-                files = self._others(order, part_fd)
+                files, error = self.others(order, lambda: _bytes_in(part_fd), lambda rank: _read_mark(part_fd, rank), 0.02)
+                if error:
+                    raise _Failed(error)
                 _put(part_fd, ".metadata", metadata)
                 files[".metadata"] = [[len(metadata), zlib.crc32(metadata)]]
                 for rank in range(order["ranks"]):
@@ -326,30 +344,29 @@ class Process:
                     folder.remove_in(fd, name)
                 raise
 
-    def _others(self, order, part_fd):
-        """Returns {file: checksums} of all ranks when their processes have written them."""
-        files, missing, before, since = {}, set(range(order["ranks"])), None, time.monotonic()
-        while missing:
-            for rank in sorted(missing):
-                mark = _read_mark(part_fd, rank)
-                if mark is None:
-                    continue
-                if "error" in mark:
-                    raise _Failed(f"{order['folder']}/{order['name']}: rank {rank} has not written its part: {mark['error']}")
-                missing.discard(rank)
-                if mark["name"]:
-                    files[mark["name"]] = mark["sums"]
+    def others(self, order: dict[str, Any], progress: Callable[[], Any], read_mark: Callable[[int], Any], pause_s: float,
+               more_s: float = 0.0) -> tuple[dict[str, Any], str | None]:
+        """Returns {file: checksums} of all ranks when their processes have written them, and an error. read_mark(rank): what that
+        rank says of its file, or None. progress(): changes as the others get on. more_s: without progress that is no sign of harm."""
+        place, marks = f"{order['folder']}/{order['name']}", {}
+        before, since = None, time.monotonic()
+        while True:
+            now = progress()
+            for rank in set(range(order["ranks"])) - marks.keys():
+                mark = read_mark(rank)
+                if mark is not None:
+                    marks[rank] = mark
+                    if "error" in mark:
+                        return {}, f"{place}: rank {rank} has not written its part: {mark['error']}"
+            missing = sorted(set(range(order["ranks"])) - marks.keys())
             if not missing:
-                break
-            progress = _bytes_in(part_fd)
-            if progress != before:
-                before, since = progress, time.monotonic()
-            dead = self._trainer_has_died()
-            if time.monotonic() - since > (LATER_DEAD_S if dead else LATER_S):
-                raise _Failed(f"{order['folder']}/{order['name']}: ranks {sorted(missing)} have not written their part")
+                return {mark["name"]: mark["sums"] for _, mark in sorted(marks.items())}, None
+            if now != before:
+                before, since = now, time.monotonic()
+            if time.monotonic() - since > (LATER_DEAD_S if self._trainer_has_died() else LATER_S) + more_s:
+                return {}, f"{place}: ranks {missing} have not written their part"
             self.beat()
-            time.sleep(0.02)
-        return files
+            time.sleep(pause_s)
 
     # Pacing
 

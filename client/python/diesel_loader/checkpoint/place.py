@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a job's checkpoints are: a folder, or a prefix in a bucket."""
+"""Where a job's checkpoints are: a folder, or a prefix in a bucket. Use either by `with`."""
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
 from ..on_demand import dieselctl
-from . import folder, ranks
-from .bucket import SCHEME, Bucket, is_bucket
+from . import folder
+from .bucket import SCHEME, Bucket, Downloaded, is_bucket
 
 log = logging.getLogger("diesel_loader")
 
@@ -17,9 +16,16 @@ log = logging.getLogger("diesel_loader")
 class Folder:
     program = None
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, is_made: bool) -> None:
         self.path = os.path.abspath(path)
-        os.makedirs(self.path, exist_ok=True)
+        if is_made:
+            os.makedirs(self.path, exist_ok=True)
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def clean(self) -> int:
         """Removes what killed jobs left half-written. Returns the newest number in use."""
@@ -33,11 +39,13 @@ class Folder:
         """Returns the names of the checkpoints, the oldest first."""
         return [name for _, name in folder.numbered(self.path)]
 
-    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        """Yields (path, manifest, the state's path or file) of the whole ones, the newest first. damaged: gets the names of those that
-        are."""
-        for path, about in ranks.agreed_whole(self.path, damaged):
-            yield path, about, os.path.join(path, next(iter(about["files"])))
+    def check(self, name: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
+        """As folder.checked(). In a bucket raises OSError if it does not answer."""
+        return folder.checked(f"{self.path}/{name}", one, of)
+
+    def path_of(self, file: str, path: str) -> str:
+        """Returns the path of a file of the checkpoint that was checked last, or of its content in memory."""
+        return os.path.join(path, file)
 
     def states(self, names: list[str]) -> dict[str, set[str]]:
         """Returns the names of the objects that each checkpoint has the state of."""
@@ -46,34 +54,44 @@ class Folder:
 
 class InBucket:
     def __init__(self, url: str) -> None:
-        if ranks.size() > 1:
-            raise ValueError(f"{url}: checkpoints of several ranks cannot go to a bucket yet: pass a folder that all ranks share")
         self.path, self.program = url.rstrip("/"), dieselctl()
+        self._bucket = Bucket(self.path, self.program)
+        self._files: dict[str, list[str]] = {}
+        self._checked: Downloaded | None = None
 
-    def _bucket(self):
-        return Bucket(self.path, self.program)
+    def __enter__(self) -> InBucket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
+        self._bucket.close()
+
+    def _forget(self):
+        if self._checked is not None:
+            self._checked.close()
+            self._checked = None
 
     def clean(self) -> int:
-        with self._bucket() as bucket:
-            return int(bucket.clean())
+        return self._bucket.clean()
 
     def names(self) -> list[str]:
-        with self._bucket() as bucket:
-            return list(bucket.checkpoints())
+        return list(self._bucket.checkpoints())
 
-    def whole(self, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any], Any]]:
-        with self._bucket() as bucket:
-            for name, about, files in bucket.whole(damaged):
-                with open(os.dup(next(iter(files.values()))), "rb") as file:
-                    file.seek(0)
-                    yield f"{self.path}/{name}", about, file
+    def check(self, name: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
+        self._forget()
+        self._checked = Downloaded(self._bucket, name)
+        return folder.judged(lambda: self._checked.verify(one, of))
+
+    def path_of(self, file: str, path: str) -> str:
+        assert self._checked is not None
+        return self._checked.path(file)
 
     def states(self, names: list[str]) -> dict[str, set[str]]:
-        with self._bucket() as bucket:
-            return {name: bucket.states_of(name) for name in names}
+        return {name: self._bucket.states_of(name) for name in names}
 
 
-def place(name: str | os.PathLike[str]) -> Folder | InBucket:
+def place(name: str | os.PathLike[str], is_made: bool = True) -> Folder | InBucket:
+    """is_made: a folder that is missing."""
     text = os.fspath(name)
     if is_bucket(text):
         return InBucket(text)
@@ -81,8 +99,4 @@ def place(name: str | os.PathLike[str]) -> Folder | InBucket:
         raise ValueError(f"checkpoints cannot go to {text!r}: pass {SCHEME}BUCKET/PREFIX as a text, because a Path makes one slash of two")
     if "://" in text:
         raise ValueError(f"checkpoints cannot go to {text!r}: pass a folder or {SCHEME}BUCKET/PREFIX")
-    return Folder(text)
-
-
-def newest_in_bucket(url: str) -> str | None:
-    return next((path for path, *_ in place(url).whole()), None)
+    return Folder(text, is_made)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import folder
+
+if TYPE_CHECKING:
+    from .place import Folder, InBucket
 
 
 def _group() -> Any:
@@ -46,23 +49,48 @@ def largest(*values: float) -> list[float]:
     return found
 
 
-def agreed_whole(path: str, damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the checkpoints that are whole for all ranks, the newest first. Each rank reads its share of the files. damaged: gets
-    on rank 0 the names of those that are."""
+def of_first(function: Callable[[], Any]) -> Any:
+    """Calls the function on the first rank only, and returns its result on all. An OSError of it is raised on all. All ranks call
+    this."""
     if size() == 1:
-        yield from folder.whole(path, damaged)
+        return function()
+    import torch
+    said: list[Any] = [None, None]
+    if rank() == 0:
+        try:
+            said[0] = function()
+        except OSError as error:
+            said[1] = OSError(error.errno, error.strerror) if error.errno else OSError(str(error))
+    torch.distributed.broadcast_object_list(said, src=0)
+    if said[1] is not None:
+        raise said[1]
+    return said[0]
+
+
+def agreed_whole(place: Folder | InBucket, names: list[str], damaged: list[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields those of the checkpoints that are whole for all ranks, the last first. Each rank reads its share of the files. damaged:
+    gets on rank 0 the names of those that are. names: the same on all ranks. Raises OSError on all if a bucket does not answer one."""
+    if size() == 1:
+        yield from folder.whole(place, names, damaged)
         return
     import torch
-    found: list[Any] = [[name for _, name in reversed(folder.numbered(path))] if rank() == 0 else None]
-    torch.distributed.broadcast_object_list(found, src=0)
-    for name in found[0]:
-        about, damage = folder.checked(f"{path}/{name}", rank(), size())
+    for name in reversed(names):
+        about, damage, failure = None, None, None
+        try:
+            about, damage = place.check(name, rank(), size())
+        except OSError as error:
+            failure = error
         said: list[Any] = [None] * size()
-        torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"]))
+        torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"], failure and (failure.strerror or str(failure))))
+        if failure is not None:
+            raise failure
+        for number, (*_, why) in enumerate(said):
+            if why:
+                raise OSError(f"rank {number}: {why}")
         damages = [f"rank {number}: {why}" for number, (why, *_) in enumerate(said) if why]
         if not damages and len(set(said)) > 1:
             damages = ["the ranks see different ones of that name"]
         if about is not None and not damages:
-            yield f"{path}/{name}", about
+            yield f"{place.path}/{name}", about
         elif rank() == 0:
-            folder.pass_over(f"{path}/{name}", "; ".join(damages), damaged)
+            folder.pass_over(f"{place.path}/{name}", "; ".join(damages), damaged)

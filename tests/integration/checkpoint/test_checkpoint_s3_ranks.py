@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints of several ranks in a bucket, and the storage writer and reader for torch.distributed.checkpoint there, with the
+PyTorch of integration.wheel_frameworks."""
+import contextlib
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "integration" / "wheel"))
+from wheel_support import kept_environment  # noqa: E402
+
+PYTHON = kept_environment(ROOT / "build" / "frameworks", ROOT / "tests" / "integration" / "wheel" / "frameworks.txt")
+if sys.prefix != str(PYTHON.parent.parent):
+    os.execv(PYTHON, [PYTHON, *sys.argv])   # for PyTorch 2
+
+import test_checkpoint_ranks as shards
+import test_checkpoint_s3 as s3
+from checkpoint_support import saver_of
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+
+from diesel_loader.checkpoint import Checkpointer, Reader, Writer, folder, persist
+
+REFUSED = (403, "<Error><Code>AccessDenied</Code></Error>")
+SHARD = r"__\d_0-[0-9a-f]{32}\.distcp"
+setUpModule = s3.setUpModule
+
+
+def kill(pid):
+    with contextlib.suppress(ChildProcessError):   # it has been already
+        if os.waitpid(pid, os.WNOHANG)[0] == 0:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+class Ranks(s3.Bucket):
+    ranks, check = shards.Ranks.ranks, shards.Ranks.check
+    test_shards_are_restored_by_as_many_ranks_and_by_one = shards.Ranks.test_shards_are_restored_by_as_many_ranks_and_by_one
+
+    def saved(self, run=lambda checkpointer, rank: None, n=1):
+        """Has the ranks save n checkpoints, and then calls run in them."""
+        def rank_of(rank):
+            model, optimizer = shards.job(rank, shards.N_RANKS)
+            with Checkpointer(self.folder, every=1000, model=model, optimizer=optimizer) as checkpointer:
+                shards.train(model, optimizer, checkpointer, 1)
+                for epoch in range(n):
+                    checkpointer.save(epoch=epoch)
+                checkpointer.wait()
+                dist.barrier()
+                run(checkpointer, rank)
+        self.ranks(rank_of)
+
+    def test_the_newest_whole_one_is_restored_and_the_objects_are_those_of_a_folder(self):
+        def run(checkpointer, rank):
+            if rank == 0:
+                first, second, third = self.names()
+                files = self.objects.checkpoints()
+                for name in (first, second, third):
+                    self.assertEqual(len(files[name]), 4)
+                    self.assertRegex(" ".join(files[name]), rf"^\.metadata {SHARD} {SHARD} manifest.json$")
+                self.objects.delete(f"{third}/manifest.json")
+                shard = f"{second}/{files[second][2]}"
+                with open(self.objects.read(shard, 1 << 30), "rb") as file:
+                    data = os.pread(file.fileno(), 1 << 30, 0)
+                self.objects.put_bytes(shard, data[:-9] + b"!" + data[-8:], replace=True)   # of which rank 1 reads it
+            dist.barrier()
+            self.assertEqual(checkpointer.restore().state["epoch"], 0)
+            if rank == 0:
+                for line, why in zip(self.lines, (f"{third} .*has no manifest.json", rf"{second} rank 1: is damaged \({SHARD}: its bytes .* do not match")):
+                    self.assertRegex(line, why)
+            self.assertEqual(len(self.lines), 0 if rank else 2)
+        self.saved(run, 3)
+        where = os.path.join(self.scratch, "copy")   # as by aws s3 cp --recursive
+        for file in self.objects.checkpoints()[self.names()[0]]:
+            os.makedirs(where, exist_ok=True)
+            with open(self.objects.read(f"{self.names()[0]}/{file}", 1 << 30), "rb") as source:
+                pathlib.Path(where, file).write_bytes(os.pread(source.fileno(), 1 << 30, 0))
+        state = {"epoch": None}
+        dcp.load(state, checkpoint_id=where)
+        self.assertEqual(state["epoch"], 0)
+
+    def test_a_bucket_that_refuses_one_rank_costs_one_line_and_a_restore_fails_on_all(self):
+        def refusing(checkpointer, rank):
+            checkpointer.save()
+            checkpointer.wait()
+            self.said("rank 1 has not written its part: .*403" if rank == 0 else "__1_0-.*403 .AccessDenied.*Training goes on")
+        s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "PUT" and "/__1_0-" in path else None)
+        self.saved(refusing, 0)
+        self.assertEqual(self.names(), [])   # nothing is left
+        s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "GET" and "/__1_0-" in path else None)
+
+        def failing(checkpointer, rank):
+            with self.assertRaisesRegex(OSError, "403" if rank else "rank 1: .*403"):
+                checkpointer.restore()
+        self.saved(failing)
+        self.assertEqual(len(self.names()), 1)
+
+    def test_killed_at_any_moment_no_torn_one_is_restored_and_what_was_whole_is(self):
+        rng = random.Random(os.environ.get("SEED"))
+        before = 0
+        for kind in ("trainers", "a saver of one rank", "all"):
+            place, pids = os.path.join(self.scratch, kind), []
+            newest = max(map(folder.number_of, self.names()), default=0)
+            for rank in range(shards.N_RANKS):
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        self.work(rank, place)
+                    finally:
+                        os._exit(1)
+                pids.append(pid)
+                self.addCleanup(kill, pid)
+            while not any(folder.number_of(name) > newest and "manifest.json" in files for name, files in self.objects.checkpoints().items()):
+                for pid in pids:
+                    self.assertEqual(os.waitpid(pid, os.WNOHANG)[0], 0)
+                time.sleep(0.05)
+            time.sleep(rng.uniform(0, 0.5))
+            savers = [saver_of(pid) for pid in pids]
+            killed = [*(savers if kind == "all" else savers[1:] if "one" in kind else []), *pids]
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            for pid in pids:
+                os.waitpid(pid, 0)
+            if "one" in kind:   # the first rank's need not wait for what never comes
+                os.kill(savers[0], signal.SIGKILL)
+            value = s3.faults.Value()
+            with Checkpointer(self.folder, value=value) as checkpointer:
+                step = checkpointer.restore().step
+            self.assertEqual(step, value.number())
+            self.assertGreaterEqual(step, before)
+            before = step
+        self.assertGreater(before, 0)
+        for line in self.lines:
+            self.assertRegex(line, "half-written: removed|waiting until the job before")
+
+    def work(self, rank, place):
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=shards.N_RANKS)
+        value = s3.faults.Value()
+        checkpointer = Checkpointer(self.folder, every=3, value=value)
+        checkpointer.restore()
+        while True:
+            value.step()
+            checkpointer.step()
+            time.sleep(s3.faults.STEP_S)
+
+
+class Writing(s3.Bucket):
+    def test_what_save_writes_is_what_the_reader_reads(self):
+        writer = Writer()
+        self.addCleanup(writer.close)
+        state = {"model": {"weight": torch.randn(300, 200), "half": torch.randn(70).bfloat16()}, "n": 3}
+        paths = [f"{self.folder}/step-{i}" for i in range(2)]
+        for path in paths:
+            dcp.save(state, checkpoint_id=path, storage_writer=writer)
+            wanted = state["model"]["weight"].clone()
+            state["model"]["weight"] += 1   # the snapshot is taken already
+        writer.wait()
+        found = {"model": {name: torch.zeros_like(tensor) for name, tensor in state["model"].items()}, "n": 0}
+        reader = Reader(paths[0])
+        for path in (*paths, None):   # None: once more
+            dcp.load(found, checkpoint_id=path, storage_reader=reader)
+        self.assertTrue(torch.equal(found["model"]["weight"], wanted))
+        self.assertEqual(found["n"], 3)
+        dcp.save(state, checkpoint_id=paths[0], storage_writer=writer)
+        with self.assertRaisesRegex(OSError, "step-0 exists, and a checkpoint in a bucket is not replaced: use another name"):
+            writer.wait()
+        self.assertEqual([len(self.objects.keys(f"step-{i}/")) for i in range(2)], [3, 3])
+        dcp.load(found, checkpoint_id=paths[0], storage_reader=reader)
+        shard = next(key for key in self.objects.keys("step-0/") if "distcp" in key)
+        self.objects.put_bytes(shard, b"damaged", replace=True)
+        with self.assertRaisesRegex(BaseException, "step-0 cannot be read: .*it has 7 bytes"):
+            dcp.load(found, storage_reader=Reader(paths[0]))
+        self.objects.delete("step-0/manifest.json")
+        with self.assertRaisesRegex(BaseException, "step-0 cannot be read: it has no manifest.json"):
+            dcp.load(found, storage_reader=Reader(paths[0]))
+        dcp.save(state, checkpoint_id=paths[0], storage_writer=writer)   # over half of one
+        writer.wait()
+        dcp.load(found, storage_reader=Reader(paths[0]))
+        self.assertEqual(len(self.objects.keys("step-0/")), 3)
+
+    def test_others_get_as_long_again_as_an_upload_took(self):
+        process, marks = persist.Process.__new__(persist.Process), iter([None, None, None])
+        process._trainer_has_died, process.beat = lambda: True, lambda: None
+        with unittest.mock.patch.object(persist, "LATER_DEAD_S", 0):
+            _, error = process.others({"folder": "s3://a", "name": "b", "ranks": 1}, lambda: 1, lambda _: next(marks), 0.1, 0.15)
+        self.assertEqual(error, "s3://a/b: ranks [0] have not written their part")
+        self.assertEqual(list(marks), [])   # three looks in that time
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

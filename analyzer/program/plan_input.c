@@ -533,7 +533,7 @@ static void speeds_take(const struct sources *sources, struct plan_input *input)
 	level((double *)input->job.speeds, input->job.n_cores, input->job.n_memory);
 }
 
-/* What is said of a job with a later recording could contradict the first, or be meant for its node. */
+/* Keys of a later recording could contradict those of the first, or be meant for its node. */
 static int refuse_later_keys(const struct plan_argument *later, struct error *err)
 {
 	if (!later->accelerators && later->count == 1 && later->weight == 1 && isnan(later->dataset_bytes) &&

@@ -37,6 +37,7 @@ foreach(subject borrowed restored serving lifecycle damage digest hangs idle lar
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()
+diesel_script_test(integration dieseld_cores /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_limits.py Cores)
 diesel_script_test(integration dieseld_compressed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_dieseld_compressed.py)
 foreach(subject access opening)
   diesel_script_test(integration hostile_${subject}

@@ -29,6 +29,7 @@ set(not_our_c
   integration.checkpoint_interval   # the same
   integration.checkpoint_numpy      # the same
   integration.c_client              # its programs are built without a sanitizer, as a user builds them
+  integration.dieseld_cores         # it leaves no core with a sanitizer: the class of integration.dieseld_limits that skips there
   integration.docs                  # texts
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   integration.gpu_utilization       # its Python loads libdiesel; unit.analyzer.gpu brings the bytes
@@ -41,6 +42,7 @@ set(not_our_c
   integration.package               # the release is packed
   integration.package_clean         # the same
   integration.reports_page          # what runs is a browser; integration.reports writes the page
+  integration.top_gpus              # a sanitizer takes no other path of libraries: the class of integration.top that skips there
   integration.wheel                 # the release is packed
   integration.wheel_frameworks      # the same
   integration.wheel_tools)          # what is run is the wheel's

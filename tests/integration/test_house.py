@@ -56,6 +56,13 @@ class House(unittest.TestCase):
                                      check=True).stdout
             self.assertEqual(name in text.split(), " pthread_create" in symbols, name)
 
+    def test_what_skips_with_a_sanitizer_runs_without_one(self):
+        """./dev test runs most tests once, so a part of a test that skips with a sanitizer is a test of its own: see tests/asan/tests.cmake."""
+        found = {path.name for folder in ("integration", "fault") for path in (ROOT / "tests" / folder).rglob("*.py")
+                 if path != pathlib.Path(__file__) and re.search(r"skip[^\n]*(sanitizer|AddressSanitizer)", path.read_text())}
+        self.assertEqual(found, {"test_top.py", "test_dieseld_limits.py",   # top_gpus and dieseld_cores
+                                 "test_dieseld_serving.py", "test_torch_workers_results.py"})   # run without one only
+
     def test_the_source_distribution_has_what_libdiesel_is_built_from(self):
         """With a folder missing in pyproject.toml, only the builds of wheels would fail."""
         text = re.search(r"^sdist\.include = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)[1]

@@ -16,7 +16,7 @@ import threading
 import time
 import unittest
 
-from common.commands import dieselctl, one_line
+from common.commands import dieselctl, one_line, run
 from common.processes import end
 from common.waiting import wait_until
 from dieseld_support import BIN, SCRATCH, Case, dataset, main, probe_command
@@ -318,9 +318,8 @@ class Control(Case):
         self.assertIn("why: ", text)
         self.assertIn("measured: ", text)
         self.assertIn("*", ctl(daemon, "jobs"))
-        top = subprocess.run([f"{BIN}/diesel-top", "--once", "-d", "0.2", "--daemon", "--socket", daemon.socket], capture_output=True,
-                             text=True, check=True)
-        self.assertIn("prefetch-chunks", [d["knob"] for d in json.loads(top.stdout)["decisions"]], top.stdout)
+        top = [f"{BIN}/diesel-top", "--once", "-d", "0.2", "--daemon", "--socket", daemon.socket]
+        wait_until("diesel-top shows them", lambda: "prefetch-chunks" in [d["knob"] for d in json.loads(run(*top, check=0).stdout)["decisions"]])
         status = daemon.status()
         self.assertEqual([j["id"] for j in status["jobs"]], [job])
         # After a kill and a restart it is the same job, with its number and its pins.

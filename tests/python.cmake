@@ -15,8 +15,12 @@ if(TARGET dieseld)
   foreach(subject fields fields_loader fields_native)
     diesel_script_test(integration ${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/fields/test_${subject}.py)
   endforeach()
+  set(scripts 50)
+  if(DIESEL_SANITIZE) # each takes three times as long
+    set(scripts 16)
+  endif()
   diesel_script_test(integration differential
-    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/differential/differential.py --scripts 50)
+    /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/differential/differential.py --scripts ${scripts})
   foreach(subject fixes steps)
     diesel_script_test(integration first.${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/first/test_${subject}.py)
   endforeach()

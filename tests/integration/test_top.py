@@ -160,9 +160,12 @@ class Top(OnTerminal):
         shutil.rmtree(cls.folder, ignore_errors=True)
 
     def test_once_finds_the_job(self):
-        sample = once("--node", "-d", "4")
+        for seconds in ("4", "20", "40"):  # a busy machine may give the job no core in the first
+            sample = once("--node", "-d", seconds)
+            job = {str(job["pid"]): job for job in sample["jobs"]}[self.pid]
+            if sample["self"]["source"] != "BPF" or job.get("steps_per_s"):
+                break
         self.assertEqual(sample["schema"], "diesel.top/1")
-        job = {str(job["pid"]): job for job in sample["jobs"]}[self.pid]
         self.assertEqual(job["state"], "running")
         self.assertIn(job["n_processes"], (2, 3))
         self.assertNotIn("prefetch_chunks", job)  # unknown values are left out, not 0

@@ -3,7 +3,8 @@
 "switches"} as JSON, which are samples, seconds of each epoch, and the major page faults and context switches of both.
 
 diesel: diesel_loader over the shards. webdataset-N: WebDataset's pipeline with shuffled shards and a shuffle buffer of 1000 samples, in a
-DataLoader with N workers. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
+DataLoader with N workers. images-diesel: diesel_loader over shards of JPEG images, which dieseld crops to 224 x 224 float32. images-pil-N,
+images-torch-N: WebDataset decodes them to Pillow's images or torch's tensors, and torchvision transforms them so. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
 write it, opened for reading without lock and read-ahead, keys in random order, 2 workers. mds-diesel, litdata-diesel:
 diesel_loader over MDS shards or LitData chunks, DATA being the dataset, and their folder next to it. mds-N, litdata-N: StreamingDataset of
 MosaicML Streaming, in a DataLoader with N workers, and that of LitData in its own loader."""
@@ -21,14 +22,21 @@ import time
 BATCH = 64
 
 
-def write_shards(folder, n_shards, n_samples, size):
+def noise(n, size):
+    """Yields n images of this mean size that cannot be decoded."""
     rng = random.Random(1)
+    for _ in range(n):
+        yield rng.randbytes(rng.randrange(size // 2, 3 * size // 2))
+
+
+def write_shards(folder, n_shards, n_samples, images):
+    """images: yields the bytes of n_shards * n_samples images."""
     folder.mkdir()
     for shard in range(n_shards):
         with tarfile.open(folder / f"train-{shard:04d}.tar", "w") as archive:
             for i in range(n_samples):
                 key = f"{shard * n_samples + i:08d}"
-                fields = {"jpg": rng.randbytes(rng.randrange(size // 2, 3 * size // 2)), "txt": b"a caption " * 8, "cls": b"%d" % (i % 100)}
+                fields = {"jpg": next(images), "txt": b"a caption " * 8, "cls": b"%d" % (i % 100)}
                 for name, data in fields.items():
                     info = tarfile.TarInfo(f"{key}.{name}")
                     info.size = len(data)
@@ -65,6 +73,33 @@ def webdataset(data, seed, workers):
     def epoch():
         dataset = wds.WebDataset(urls, shardshuffle=len(urls), seed=seed).shuffle(1000)
         return sum(len(batch) for batch in torch.utils.data.DataLoader(dataset, BATCH, num_workers=workers, collate_fn=list))
+    return epoch
+
+
+def steps(of_tensors):
+    """Torchvision's usual transform, of Pillow's images or of tensors."""
+    from torchvision import transforms
+    return transforms.Compose([transforms.RandomResizedCrop(224, antialias=True), transforms.RandomHorizontalFlip(),
+                               *([] if of_tensors else [transforms.ToTensor()]), transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))])
+
+
+def images_diesel(data, seed):
+    import diesel_loader.torch
+    dataset = diesel_loader.Dataset(data, fields=("jpg", "cls"))
+    loader = diesel_loader.torch.DataLoader(dataset, BATCH, shuffle=True, seed=seed, transform={"jpg": steps(of_tensors=False)})
+    return lambda: sum(len(batch["jpg"]) for batch in loader)
+
+
+def images_webdataset(data, seed, decoded, workers):
+    import torch
+    import webdataset as wds
+    torch.set_num_threads(1)
+    urls = sorted(glob.glob(f"{data}/*.tar"))
+
+    def epoch():
+        dataset = wds.WebDataset(urls, shardshuffle=len(urls), seed=seed).shuffle(1000).decode(decoded).to_tuple("jpg", "cls")
+        dataset = dataset.map_tuple(steps(of_tensors=decoded == "torchrgb"), int)
+        return sum(len(images) for images, _ in torch.utils.data.DataLoader(dataset, BATCH, num_workers=workers))
     return epoch
 
 
@@ -151,6 +186,8 @@ COLUMN_WAYS = {"mds": {"mds-diesel": columns_of("mds"), "mds-0": lambda data, se
                            "litdata-2": lambda data, seed: lightning(data, seed, 2)}}
 TAR_WAYS = {"diesel": diesel, "webdataset-0": lambda data, seed: webdataset(data, seed, 0),
             "webdataset-2": lambda data, seed: webdataset(data, seed, 2)}
+IMAGE_WAYS = {"images-diesel": images_diesel, "images-pil-2": lambda data, seed: images_webdataset(data, seed, "pil", 2),
+              "images-torch-2": lambda data, seed: images_webdataset(data, seed, "torchrgb", 2)}
 LMDB_WAYS = {"lmdb-diesel": lmdb_diesel, "lmdb-torch": lmdb_torch}
 
 
@@ -161,7 +198,7 @@ def used():
 
 def main():
     way, data, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    epoch = {**TAR_WAYS, **LMDB_WAYS, **COLUMN_WAYS["mds"], **COLUMN_WAYS["litdata"]}[way](str(pathlib.Path(data)), seed)
+    epoch = {**TAR_WAYS, **IMAGE_WAYS, **LMDB_WAYS, **COLUMN_WAYS["mds"], **COLUMN_WAYS["litdata"]}[way](str(pathlib.Path(data)), seed)
     told = {}
     faults, switches = used()
     for kind in ("cold", "warm"):

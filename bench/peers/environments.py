@@ -23,18 +23,21 @@ SERVERS = (["--requirement", str(support.ROOT / "tests/integration/s3/servers.tx
 def python_of(name, packages, modules):
     """Returns (path of a Python that has these packages and can import these modules, "") or (None, the reason)."""
     folder = FOLDER / name
-    python = folder / "bin" / "python"
-    steps = [[str(python), "-c", f"import {modules}"]]
-    if not (folder / "complete").exists():
-        steps = [[support.PYTHON, "-m", "venv", str(folder)],
-                 [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], *steps]
-    for argv in steps:
-        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    python = str(folder / "bin" / "python")
+    look = [python, "-c", f"import {modules}"]
+    if (folder / "complete").exists() and _run(look).returncode == 0:
+        return python, ""
+    for argv in ([support.PYTHON, "-m", "venv", str(folder)], [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], look):
+        done = _run(argv)
         if done.returncode:
             said = [line for line in done.stderr.strip().splitlines() if "rror" in line] or ["?"]
-            return None, f"{'import' if argv is steps[-1] else 'installation'} fails: {said[-1].strip()}"
+            return None, f"{'import' if argv is look else 'installation'} fails: {said[-1].strip()}"
     (folder / "complete").touch()
-    return str(python), ""
+    return python, ""
+
+
+def _run(argv):
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
 
 
 def versions(python, *packages):

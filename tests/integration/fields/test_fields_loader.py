@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import resource
 import sys
 import unittest
 
@@ -153,6 +154,18 @@ class Native(Case):
             batch = next(iter(loader))
             self.assertEqual([list(one) for one in batch], [["n", "caption"]] * 7)
             self.assertEqual((loader.num_workers, loader.workers), (0, 0))
+
+    @unittest.skipIf("DIESEL_ASAN_PRELOAD" in os.environ, "malloc is AddressSanitizer's")
+    def test_memory_of_a_batch_is_used_again(self):
+        n, size = 32, 200_000
+        path = write(self.folder / "large.diesel", n, lambda k: {"data": bytes([k]) * size, "n": k})
+        loader = self.loader(of_numpy, path=path, collate_fn=list, batch_size=8)
+        for epoch in range(3):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for batch in loader:
+                self.assertEqual([one["data"][-1] for one in batch], [one["n"] for one in batch])
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        self.assertLess(faults, n * size // resource.getpagesize() // 10)
 
     def test_arrays_of_different_lengths_are_padded(self):
         path = write(self.folder / "texts.diesel", 10, lambda k: {"tokens": numpy.arange(k + 1, dtype="int32"), "n": k})

@@ -123,7 +123,7 @@ struct ring_work {
 	_Atomic uint64_t wait_ns;           /* part of next_ns: asleep until a worker process is done */
 	_Atomic uint64_t n_waits;           /* number of those sleeps */
 	_Atomic uint64_t inline_ns;         /* part of next_ns: Python work in the trainer itself */
-	_Atomic uint64_t handoff_ns;        /* part of next_ns: handing batches from the session to workers */
+	_Atomic uint64_t handoff_ns;        /* part of next_ns: handing batches and results over */
 	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for handing results back */
 	_Atomic uint64_t n_handoffs;        /* batches made by workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */

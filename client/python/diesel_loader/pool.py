@@ -300,10 +300,12 @@ class Pool:
             worker.reader.release(buffer)
             return
         entry.done = True
+        begin = time.perf_counter_ns()
         try:
             entry.result = worker.reader.read(buffer, table)
         except Exception as error:  # the result of the user's code cannot be unpickled in the trainer
             entry.error = error
+        self._work.handoff_ns += time.perf_counter_ns() - begin
         if flags & Flag.FAILED and entry.error is None:
             entry.error, entry.result = _as_exception(entry.result), None
         if isinstance(entry.result, results.Measured):

@@ -422,7 +422,7 @@ class Stream:
         pool = self._pool
         if pool.collect(0) and entry.done:
             return
-        begin = time.perf_counter_ns()
+        begin, handoff_ns = time.perf_counter_ns(), self.work.handoff_ns
         lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
             if self._pool is not pool:
@@ -432,7 +432,7 @@ class Stream:
             self._fill()
         lib.diesel_mark(native.MARK_WAIT_END, native.MARK_CAUSE_PREP)
         self.work.n_waits += 1
-        self.work.wait_ns += time.perf_counter_ns() - begin
+        self.work.wait_ns += time.perf_counter_ns() - begin - (self.work.handoff_ns - handoff_ns)
 
     def _wait_ms(self, begin):
         """Returns how long to sleep, for a wait that began at the given time."""

@@ -114,7 +114,12 @@ class NumberTest(WorkersCase):
             self.assertEqual(work.inline_ns > 0, not workers)
             self.assertEqual(work.handoff_ns > 0 and work.result_bytes > N * EQUAL, workers > 0)
             self.assertGreater(work.cpu_ns, 0)
-            self.assertGreaterEqual(work.next_ns, work.wait_ns + work.inline_ns)
+            self.assertGreaterEqual(work.next_ns, work.wait_ns + work.inline_ns + work.handoff_ns)
+
+    def test_reading_results_counts_as_hand_over(self):
+        loader = self.loader(collate_fn=slow_to_read, num_workers=1)
+        n_batches = len(list(loader))
+        self.assertGreaterEqual(loader._stream.work.handoff_ns, n_batches * SLOW_S * 1e9)
 
     def test_worker_init_fn(self):
         loader = self.loader(transform=Initialised.read, worker_init_fn=Initialised.set, num_workers=2)
@@ -122,6 +127,18 @@ class NumberTest(WorkersCase):
         loader = self.loader(transform=same, worker_init_fn=fails, num_workers=2)
         with self.assertRaisesRegex(ZeroDivisionError, "worker_init_fn"):
             next(iter(loader))
+
+
+SLOW_S = 0.002
+
+
+class SlowToRead:
+    def __reduce__(self):
+        return time.sleep, (SLOW_S,)
+
+
+def slow_to_read(_):
+    return SlowToRead()
 
 
 class Initialised:

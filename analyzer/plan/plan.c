@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "plan_options.h"
 #include "plan_place.h"
@@ -240,80 +241,179 @@ size_t place_find(const struct placement *place, size_t job, enum plan_strategy 
 	return best;
 }
 
-/* Returns the open node of the kind with the most accelerators left; PLAN_WAITS if there is none. Nodes of a
- * job of several nodes do not count: it stays. */
-static size_t emptiest(const struct placement *place, size_t kind)
+/* ---- the best choice for one node -------------------------------------------------------------------- */
+
+/* One choice of options for the first jobs: cores and memory that it takes, and its gain. */
+struct plan_choice {
+	double cores, memory_bytes, sum;
+	size_t parent; /* in the layer before */
+	size_t option;
+};
+
+/* All choices worth going on with, after one more job. */
+struct layer {
+	struct plan_choice *items;
+	size_t n;
+};
+
+#define LAYER_MAX 4096 /* choices; more are thinned out, and the result may then be below the best */
+
+static int by_need(const void *a, const void *b)
 {
-	const struct plan_cluster *cluster = place->table->cluster;
-	size_t found = PLAN_WAITS;
+	const struct plan_choice *one = a, *other = b;
 
-	for (size_t node = 0; node < place->n_nodes; node++) {
-		const struct place_node *at = &place->nodes[node];
-		bool stays = !at->n_jobs && !is_empty(place, node);
-
-		for (size_t i = 0; i < at->n_jobs; i++)
-			stays |= place->further[at->jobs[i]] != NULL;
-		if (!stays && !at->closed && plan_kind_of(cluster, node) == kind &&
-		    (found == PLAN_WAITS || at->accelerators > place->nodes[found].accelerators))
-			found = node;
-	}
-	return found;
+	if (one->cores != other->cores)
+		return one->cores < other->cores ? -1 : 1;
+	if (one->memory_bytes != other->memory_bytes)
+		return one->memory_bytes < other->memory_bytes ? -1 : 1;
+	return (one->sum < other->sum) - (one->sum > other->sum);
 }
 
-/* Moves the node's jobs to open ones until it has that many accelerators. */
-static int node_vacate(struct placement *place, size_t node, uint32_t accelerators,
-		       enum plan_strategy strategy, bool *ret_moved)
+/* The choices so far that need the least memory for their sum: memory and sum both grow. */
+struct stairs {
+	struct plan_choice *items;
+	size_t n;
+};
+
+static size_t stairs_above(const struct stairs *stairs, double memory_bytes)
 {
-	struct place_node *at = &place->nodes[node];
-	int r = 0;
+	size_t low = 0, high = stairs->n;
 
-	for (size_t i = at->n_jobs; r == 0 && i-- > 0 && at->accelerators < accelerators;) {
-		size_t job = at->jobs[i], to = place_find(place, job, strategy, NULL);
+	while (low < high) {
+		size_t middle = (low + high) / 2;
 
-		if (to == PLAN_WAITS)
-			continue;
-		place_take(place, job);
-		r = place_put(place, job, to);
-		*ret_moved = true;
+		if (stairs->items[middle].memory_bytes <= memory_bytes)
+			low = middle + 1;
+		else
+			high = middle;
 	}
-	return r;
+	return low;
 }
 
-static int kind_vacate(struct placement *place, size_t job, size_t kind, enum plan_strategy strategy,
-		       bool *ret_moved)
+/* Returns false if a choice on the stairs needs no more memory and gains no less. */
+static bool stairs_add(struct stairs *stairs, const struct plan_choice *choice)
 {
-	const struct plan_nodes *nodes = &place->table->cluster->kinds[kind];
-	const struct plan_shape shape = plan_shape_of(nodes, &place->table->jobs[job]);
-	size_t *targets = calloc(shape.n_further + 1, sizeof(*targets)), n = 0;
-	int r = targets ? 0 : -ENOMEM;
+	size_t at = stairs_above(stairs, choice->memory_bytes), end = at;
 
-	while (r == 0 && n <= shape.n_further) {
-		size_t node = emptiest(place, kind);
-
-		if (node == PLAN_WAITS)
-			break;
-		place->nodes[node].closed = true;
-		targets[n++] = node;
-	}
-	for (size_t i = 0; r == 0 && n == shape.n_further + 1 && i < n; i++)
-		r = node_vacate(place, targets[i], i < shape.n_further ? nodes->accelerators : shape.home,
-				strategy, ret_moved);
-	while (n > 0)
-		place->nodes[targets[--n]].closed = false;
-	free(targets);
-	return r;
+	if (at && stairs->items[at - 1].sum >= choice->sum - TOLERANCE)
+		return false;
+	while (end < stairs->n && stairs->items[end].sum <= choice->sum)
+		end++;
+	if (at && stairs->items[at - 1].memory_bytes == choice->memory_bytes)
+		at--;
+	memmove(&stairs->items[at + 1], &stairs->items[end], (stairs->n - end) * sizeof(*stairs->items));
+	stairs->items[at] = *choice;
+	stairs->n += at + 1 - end;
+	return true;
 }
 
-int place_vacate(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved)
+/* Keeps the choices that no other one beats in cores, memory and sum. scratch: as long as the layer. */
+static void layer_prune(struct layer *layer, struct plan_choice *scratch)
 {
-	const struct plan_cluster *cluster = place->table->cluster;
-	int r = 0;
+	struct stairs stairs = {.items = scratch};
+	size_t n = 0;
 
-	for (size_t kind = 0;
-	     r == 0 && kind < cluster->n_kinds && place_find(place, job, strategy, NULL) == PLAN_WAITS;
-	     kind++)
-		if (plan_nodes_of(cluster, kind, &place->table->jobs[job]))
-			r = kind_vacate(place, job, kind, strategy, ret_moved);
+	qsort(layer->items, layer->n, sizeof(*layer->items), by_need);
+	for (size_t i = 0; i < layer->n; i++)
+		if (stairs_add(&stairs, &layer->items[i]))
+			layer->items[n++] = layer->items[i];
+	for (size_t i = 0; n > LAYER_MAX && i < LAYER_MAX; i++)
+		layer->items[i] = layer->items[i * n / LAYER_MAX];
+	layer->n = n < LAYER_MAX ? n : LAYER_MAX;
+}
+
+/* Computes the least cores and memory that the jobs after the i-th need. */
+static void least_after(const struct plan_options *const *options, size_t n, size_t i, double *ret_cores,
+			double *ret_memory)
+{
+	*ret_cores = *ret_memory = 0;
+	for (size_t k = i + 1; k < n; k++) {
+		double cores = INFINITY, memory = INFINITY;
+
+		for (size_t o = 0; o < options[k]->n; o++) {
+			cores = fmin(cores, options[k]->items[o].cores);
+			memory = fmin(memory, options[k]->items[o].memory_bytes);
+		}
+		*ret_cores += cores;
+		*ret_memory += memory;
+	}
+}
+
+/* Adds a job's options to each choice before. -ENOMEM. */
+static int layer_next(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
+		      size_t i, const struct layer *before, struct layer *ret_layer)
+{
+	struct layer layer = {.items = calloc(before->n * options[i]->n + 1, sizeof(*layer.items))};
+	struct plan_choice *scratch = calloc(before->n * options[i]->n + 1, sizeof(*scratch));
+	double cores_after, memory_after;
+
+	if (!layer.items || !scratch) {
+		free(layer.items);
+		free(scratch);
+		return -ENOMEM;
+	}
+	least_after(options, n, i, &cores_after, &memory_after);
+	for (size_t k = 0; k < before->n; k++)
+		for (size_t o = 0; o < options[i]->n; o++) {
+			const struct plan_option *option = &options[i]->items[o];
+			struct plan_choice choice = {before->items[k].cores + option->cores,
+						     before->items[k].memory_bytes + option->memory_bytes,
+						     before->items[k].sum + option->relative, k, o};
+
+			if (choice.cores + cores_after <= nodes->cores * (1 + TOLERANCE) &&
+			    choice.memory_bytes + memory_after <= nodes->memory_bytes * (1 + TOLERANCE))
+				layer.items[layer.n++] = choice;
+		}
+	layer_prune(&layer, scratch);
+	free(scratch);
+	*ret_layer = layer;
+	return 0;
+}
+
+static size_t best_of(const struct layer *layer)
+{
+	size_t best = 0;
+
+	for (size_t k = 1; k < layer->n; k++)
+		if (layer->items[k].sum > layer->items[best].sum + TOLERANCE)
+			best = k;
+	return best;
+}
+
+/* Chooses the option of each of a node's n jobs so that the sum of `relative` is largest. ret_choice: n
+ * results. -ENOMEM. The proportional shares must fit. */
+static int plan_choose(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
+		       size_t *ret_choice, double *ret_sum)
+{
+	struct plan_choice none = {0};
+	struct layer *layers = calloc(n + 1, sizeof(*layers));
+	int r = layers ? 0 : -ENOMEM;
+	bool fits = true;
+
+	if (r == 0)
+		layers[0] = (struct layer){.items = &none, .n = 1};
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = layer_next(nodes, options, n, i, &layers[i], &layers[i + 1]);
+		fits = fits && r == 0 && layers[i + 1].n;
+	}
+	if (r == 0 && fits) {
+		size_t at = best_of(&layers[n]);
+
+		*ret_sum = layers[n].items[at].sum;
+		for (size_t i = n; i > 0; i--) {
+			ret_choice[i - 1] = layers[i].items[at].option;
+			at = layers[i].items[at].parent;
+		}
+	} else if (r == 0) { /* thinned out too much */
+		*ret_sum = 0;
+		for (size_t i = 0; i < n; i++) {
+			ret_choice[i] = options[i]->safe;
+			*ret_sum += options[i]->items[options[i]->safe].relative;
+		}
+	}
+	for (size_t i = 1; layers && i <= n; i++)
+		free(layers[i].items);
+	free(layers);
 	return r;
 }
 

@@ -45,10 +45,6 @@ struct plan_options {
 	size_t safe; /* an option that needs no more than the proportional share */
 };
 
-/* -ENOMEM. Free the items. */
-int plan_options_make(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
-		      const struct plan_job *job, struct plan_options *ret_options);
-
 /* The options of each job on each kind of nodes. */
 struct plan_table {
 	const struct plan_cluster *cluster;
@@ -71,8 +67,3 @@ static inline const struct plan_option *plan_wish(const struct plan_options *opt
 {
 	return &options->items[options->n - 1];
 }
-
-/* Chooses the option of each of a node's n jobs so that the sum of `relative` is largest. ret_choice: n
- * results. -ENOMEM. The proportional shares must fit. */
-int plan_choose(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
-		size_t *ret_choice, double *ret_sum);

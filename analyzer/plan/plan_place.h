@@ -34,10 +34,6 @@ size_t place_find(const struct placement *place, size_t job, enum plan_strategy 
 int place_put(struct placement *place, size_t job, size_t node); /* -ENOMEM */
 void place_take(struct placement *place, size_t job);
 
-/* Moves jobs of one node to other nodes, so that `job`, of more than one accelerator, finds the nodes that it
- * needs. *ret_moved becomes true if any was moved, even if that did not suffice. -ENOMEM. */
-int place_vacate(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved);
-
 /* Chooses the options of a node's jobs: those with the largest sum of `relative`. -ENOMEM. */
 int place_choose(struct placement *place, size_t node, double *ret_sum);
 

@@ -167,6 +167,86 @@ static int node_share(struct cluster_run *run, size_t node)
 	return r;
 }
 
+/* Returns the open node of the kind with the most accelerators left; PLAN_WAITS if there is none. Nodes of a
+ * job of several nodes do not count: it stays. */
+static size_t emptiest(const struct placement *place, size_t kind)
+{
+	const struct plan_cluster *cluster = place->table->cluster;
+	size_t found = PLAN_WAITS;
+
+	for (size_t node = 0; node < place->n_nodes; node++) {
+		const struct place_node *at = &place->nodes[node];
+		bool stays =
+		    !at->n_jobs && at->accelerators < plan_node(place->table->cluster, node)->accelerators;
+
+		for (size_t i = 0; i < at->n_jobs; i++)
+			stays |= place->further[at->jobs[i]] != NULL;
+		if (!stays && !at->closed && plan_kind_of(cluster, node) == kind &&
+		    (found == PLAN_WAITS || at->accelerators > place->nodes[found].accelerators))
+			found = node;
+	}
+	return found;
+}
+
+/* Moves the node's jobs to open ones until it has that many accelerators. */
+static int node_vacate(struct placement *place, size_t node, uint32_t accelerators,
+		       enum plan_strategy strategy, bool *ret_moved)
+{
+	struct place_node *at = &place->nodes[node];
+	int r = 0;
+
+	for (size_t i = at->n_jobs; r == 0 && i-- > 0 && at->accelerators < accelerators;) {
+		size_t job = at->jobs[i], to = place_find(place, job, strategy, NULL);
+
+		if (to == PLAN_WAITS)
+			continue;
+		place_take(place, job);
+		r = place_put(place, job, to);
+		*ret_moved = true;
+	}
+	return r;
+}
+
+static int kind_vacate(struct placement *place, size_t job, size_t kind, enum plan_strategy strategy,
+		       bool *ret_moved)
+{
+	const struct plan_nodes *nodes = &place->table->cluster->kinds[kind];
+	const struct plan_shape shape = plan_shape_of(nodes, &place->table->jobs[job]);
+	size_t *targets = calloc(shape.n_further + 1, sizeof(*targets)), n = 0;
+	int r = targets ? 0 : -ENOMEM;
+
+	while (r == 0 && n <= shape.n_further) {
+		size_t node = emptiest(place, kind);
+
+		if (node == PLAN_WAITS)
+			break;
+		place->nodes[node].closed = true;
+		targets[n++] = node;
+	}
+	for (size_t i = 0; r == 0 && n == shape.n_further + 1 && i < n; i++)
+		r = node_vacate(place, targets[i], i < shape.n_further ? nodes->accelerators : shape.home,
+				strategy, ret_moved);
+	while (n > 0)
+		place->nodes[targets[--n]].closed = false;
+	free(targets);
+	return r;
+}
+
+/* Moves jobs of one node to other nodes, so that `job`, of more than one accelerator, finds the nodes that it
+ * needs. *ret_moved becomes true if any was moved, even if that did not suffice. -ENOMEM. */
+static int place_vacate(struct placement *place, size_t job, enum plan_strategy strategy, bool *ret_moved)
+{
+	const struct plan_cluster *cluster = place->table->cluster;
+	int r = 0;
+
+	for (size_t kind = 0;
+	     r == 0 && kind < cluster->n_kinds && place_find(place, job, strategy, NULL) == PLAN_WAITS;
+	     kind++)
+		if (plan_nodes_of(cluster, kind, &place->table->jobs[job]))
+			r = kind_vacate(place, job, kind, strategy, ret_moved);
+	return r;
+}
+
 /* Moves running jobs for one that finds too few accelerators on any node, but enough in the cluster. */
 static int nodes_vacate(struct cluster_run *run, size_t job)
 {

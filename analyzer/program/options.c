@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "analyzer/model.h"
 #include "lib/log.h"
 #include "lib/options.h"
 #include "lib/units.h"
@@ -134,6 +137,115 @@ static int set_native(void *user, const struct option_row *row, const char *text
 	return 0;
 }
 
+#define WHAT_IF_NODES_MAX 10000
+#define JOBS_USUAL        5000
+#define JOBS_PER_HOUR     9
+#define MEMORY_LEAST      0x1p26 /* for each accelerator; below this a unit is missing */
+
+enum what_if_option {
+	WHAT_IF_OPTION_CACHE,   /* 50% or 0.5 */
+	WHAT_IF_OPTION_WORKERS, /* 0 to 256 */
+	WHAT_IF_OPTION_CORES,   /* MODEL_CORES_MIN to MODEL_CORES_MAX */
+	WHAT_IF_OPTION_STORAGE_MBPS,
+	WHAT_IF_OPTION_STORAGE_SPEED,
+	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
+	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
+	WHAT_IF_OPTION_NODES,        /* 1 to WHAT_IF_NODES_MAX */
+	WHAT_IF_OPTION_DECODED,      /* 50% or 0.5; implies decoding by dieseld */
+};
+
+/* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
+static bool factor_parse(const char *text, const char *suffix, double *ret_value)
+{
+	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+	char *end;
+	double value;
+
+	if (!plain)
+		return false;
+	value = strtod_l(text, &end, plain);
+	freelocale(plain);
+	if (end == text || !isfinite(value) || (*end && strcmp(end, suffix) != 0))
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+static bool share(const char *text, double *ret_value)
+{
+	double value;
+
+	if (!factor_parse(text, "%", &value))
+		return false;
+	if (strchr(text, '%'))
+		value /= 100;
+	if (value < 0 || value > 1)
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+static bool factor(const char *text, const char *suffix, double low, double high, double *ret_value)
+{
+	double value;
+
+	if (!factor_parse(text, suffix, &value) || value < low || value > high)
+		return false;
+	*ret_value = value;
+	return true;
+}
+
+/* Sets the option's value in the question. Returns NULL, or static text that describes a valid value. */
+static const char *what_if_set(struct what_if_question *question, enum what_if_option option,
+			       const char *text)
+{
+	int64_t n;
+
+	switch (option) {
+	case WHAT_IF_OPTION_CACHE:
+		return share(text, &question->cache_ratio)
+			   ? NULL
+			   : "must be a share of the dataset, such as 50% or 0.5";
+	case WHAT_IF_OPTION_WORKERS:
+		if (units_parse_integer(text, 0, MODEL_WORKERS_MAX, &n))
+			return "must be a number of workers from 0 to 256";
+		question->n_workers = (double)n;
+		return NULL;
+	case WHAT_IF_OPTION_CORES:
+		return factor(text, "", MODEL_CORES_MIN, MODEL_CORES_MAX, &question->n_cores)
+			   ? NULL
+			   : "must be a number of cores from 0.05 to 4096";
+	case WHAT_IF_OPTION_STORAGE_MBPS:
+		if (!factor(text, "MB/s", 0.001, 1e6, &question->storage_bytes_per_s))
+			return "must be a bandwidth in MB/s, such as 200 (0.001 to 1000000)";
+		question->storage_bytes_per_s *= 1e6;
+		return NULL;
+	case WHAT_IF_OPTION_STORAGE_SPEED:
+		return factor(text, "x", 0.01, 1000, &question->storage_factor)
+			   ? NULL
+			   : "must be a multiple of the recorded storage bandwidth, such as 2 (0.01 to 1000)";
+	case WHAT_IF_OPTION_DEVICE_SPEED:
+		return factor(text, "x", 0.01, 1000, &question->device_factor)
+			   ? NULL
+			   : "must be a multiple of the recorded device speed, such as 2 (0.01 to 1000)";
+	case WHAT_IF_OPTION_SAMPLE_SIZE:
+		return factor(text, "x", 0.01, 1000, &question->sample_factor)
+			   ? NULL
+			   : "must be a multiple of the recorded sample size, such as 0.5 (0.01 to 1000)";
+	case WHAT_IF_OPTION_NODES:
+		if (units_parse_integer(text, 1, WHAT_IF_NODES_MAX, &n))
+			return "must be a number of nodes from 1 to 10000";
+		question->n_nodes = (double)n;
+		return NULL;
+	case WHAT_IF_OPTION_DECODED:
+		question->native = true;
+		return share(text, &question->decoded_ratio)
+			   ? NULL
+			   : "must be a share of the samples, such as 50% or 0.5";
+	}
+	return "unknown";
+}
+
 static int set_what_if(void *user, const struct option_row *row, const char *text, struct error *err)
 {
 	struct options *options = user;
@@ -142,6 +254,38 @@ static int set_what_if(void *user, const struct option_row *row, const char *tex
 	if (wrong)
 		return error_set(err, -EINVAL, "--%s %s: %s", row->name, text, wrong);
 	options->what_if_asked = true;
+	return 0;
+}
+
+/* Adds nodes given as [Nx]ACCELERATORS,CORES,MEMORY. -EINVAL. */
+static int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err)
+{
+	unsigned n = 1, accelerators; /* of at most 9 characters: sscanf wraps larger ones */
+	char memory[32], size[16], rest;
+	uint64_t bytes = 0;
+	double cores;
+
+	if (sscanf(text, "%9ux%9u,%lf,%31s%c", &n, &accelerators, &cores, memory, &rest) != 4 &&
+	    (n = 1, sscanf(text, "%9u,%lf,%31s%c", &accelerators, &cores, memory, &rest) != 3))
+		accelerators = 0;
+	if (!accelerators || !n || accelerators > 1024 || n > 10000 || !(cores > 0 && cores <= 4096) ||
+	    units_parse_bytes(memory, &bytes) || !bytes)
+		return error_set(
+		    err, -EINVAL,
+		    "--cluster %s: must be [Nx]ACCELERATORS,CORES,MEMORY, such as 16x8,24,500G: at "
+		    "most 10000 nodes, 1 to 1024 accelerators (or slots) and more than 0 to 4096 "
+		    "cores",
+		    text);
+	if ((double)bytes < MEMORY_LEAST * accelerators)
+		return error_set(
+		    err, -EINVAL,
+		    "--cluster %s: %s is less than 64 MiB of memory for each accelerator: give a "
+		    "unit, such as --cluster %.*s%.*sG",
+		    text, units_format_bytes(size, sizeof(size), bytes), (int)(strrchr(text, ',') + 1 - text),
+		    text, (int)strspn(memory, "0123456789"), memory);
+	if (options->n_kinds == PLAN_KINDS_MAX)
+		return error_set(err, -EINVAL, "--cluster: more than %d kinds of nodes", PLAN_KINDS_MAX);
+	options->kinds[options->n_kinds++] = (struct plan_nodes){n, accelerators, cores, (double)bytes};
 	return 0;
 }
 
@@ -611,8 +755,20 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 				  .profile_hz = PROFILE_HZ,
 				  .n_steps = TRUTH_STEPS_DEFAULT,
 				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
-				  .what_if = what_if_question_none(),
-				  .plan = plan_options_usual()};
+				  .what_if = (struct what_if_question){.cache_ratio = NAN,
+								       .n_workers = NAN,
+								       .n_cores = NAN,
+								       .storage_factor = NAN,
+								       .storage_bytes_per_s = NAN,
+								       .device_factor = NAN,
+								       .sample_factor = NAN,
+								       .n_nodes = NAN,
+								       .decoded_ratio = NAN},
+				  .plan = (struct plan_arguments){.core_step = 1,
+								  .strategy = PLAN_TUNE,
+								  .jobs_per_hour = JOBS_PER_HOUR,
+								  .n_jobs = JOBS_USUAL,
+								  .seed = 1}};
 	const struct option_row *row;
 	struct error err = ERROR_INIT;
 	bool is_command, given[N_ROWS] = {false};

@@ -13,51 +13,8 @@
 #include "plan_input.h"
 #include "reports/plan.h"
 
-#define JOBS_MAX      10000
-#define JOBS_USUAL    5000
-#define COUNTED_PART  5 /* of the simulated jobs, the last fifth is counted, when queues have settled */
-#define JOBS_PER_HOUR 9
-#define MEMORY_LEAST  0x1p26 /* for each accelerator; below this a unit is missing */
-
-struct plan_arguments plan_options_usual(void)
-{
-	return (struct plan_arguments){.core_step = 1,
-				       .strategy = PLAN_TUNE,
-				       .jobs_per_hour = JOBS_PER_HOUR,
-				       .n_jobs = JOBS_USUAL,
-				       .seed = 1};
-}
-
-int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err)
-{
-	unsigned n = 1, accelerators; /* of at most 9 characters: sscanf wraps larger ones */
-	char memory[32], size[16], rest;
-	uint64_t bytes = 0;
-	double cores;
-
-	if (sscanf(text, "%9ux%9u,%lf,%31s%c", &n, &accelerators, &cores, memory, &rest) != 4 &&
-	    (n = 1, sscanf(text, "%9u,%lf,%31s%c", &accelerators, &cores, memory, &rest) != 3))
-		accelerators = 0;
-	if (!accelerators || !n || accelerators > 1024 || n > 10000 || !(cores > 0 && cores <= 4096) ||
-	    units_parse_bytes(memory, &bytes) || !bytes)
-		return error_set(
-		    err, -EINVAL,
-		    "--cluster %s: must be [Nx]ACCELERATORS,CORES,MEMORY, such as 16x8,24,500G: at "
-		    "most 10000 nodes, 1 to 1024 accelerators (or slots) and more than 0 to 4096 "
-		    "cores",
-		    text);
-	if ((double)bytes < MEMORY_LEAST * accelerators)
-		return error_set(
-		    err, -EINVAL,
-		    "--cluster %s: %s is less than 64 MiB of memory for each accelerator: give a "
-		    "unit, such as --cluster %.*s%.*sG",
-		    text, units_format_bytes(size, sizeof(size), bytes), (int)(strrchr(text, ',') + 1 - text),
-		    text, (int)strspn(memory, "0123456789"), memory);
-	if (options->n_kinds == PLAN_KINDS_MAX)
-		return error_set(err, -EINVAL, "--cluster: more than %d kinds of nodes", PLAN_KINDS_MAX);
-	options->kinds[options->n_kinds++] = (struct plan_nodes){n, accelerators, cores, (double)bytes};
-	return 0;
-}
+#define JOBS_MAX     10000
+#define COUNTED_PART 5 /* of the simulated jobs, the last fifth is counted, when queues have settled */
 
 /* Lists the i-th argument and all later ones of the same job. Returns their number; 0: an earlier one is of
  * the same job. */

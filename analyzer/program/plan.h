@@ -21,9 +21,4 @@ struct plan_arguments {
 	uint64_t n_jobs, seed;
 };
 
-struct plan_arguments plan_options_usual(void);
-
-/* Adds nodes given as [Nx]ACCELERATORS,CORES,MEMORY. -EINVAL. */
-int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err);
-
 int plan_run(const struct plan_arguments *options, bool json, struct error *err);

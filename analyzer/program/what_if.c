@@ -2,7 +2,6 @@
 #include "what_if.h"
 
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,109 +17,6 @@
 #include "output.h"
 #include "reports/what_if.h"
 #include "served.h"
-
-struct what_if_question what_if_question_none(void)
-{
-	return (struct what_if_question){.cache_ratio = NAN,
-					 .n_workers = NAN,
-					 .n_cores = NAN,
-					 .storage_factor = NAN,
-					 .storage_bytes_per_s = NAN,
-					 .device_factor = NAN,
-					 .sample_factor = NAN,
-					 .n_nodes = NAN,
-					 .decoded_ratio = NAN};
-}
-
-/* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
-static bool number(const char *text, const char *suffix, double *ret_value)
-{
-	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
-	char *end;
-	double value;
-
-	if (!plain)
-		return false;
-	value = strtod_l(text, &end, plain);
-	freelocale(plain);
-	if (end == text || !isfinite(value) || (*end && strcmp(end, suffix) != 0))
-		return false;
-	*ret_value = value;
-	return true;
-}
-
-static bool share(const char *text, double *ret_value)
-{
-	double value;
-
-	if (!number(text, "%", &value))
-		return false;
-	if (strchr(text, '%'))
-		value /= 100;
-	if (value < 0 || value > 1)
-		return false;
-	*ret_value = value;
-	return true;
-}
-
-static bool factor(const char *text, const char *suffix, double low, double high, double *ret_value)
-{
-	double value;
-
-	if (!number(text, suffix, &value) || value < low || value > high)
-		return false;
-	*ret_value = value;
-	return true;
-}
-
-const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text)
-{
-	int64_t n;
-
-	switch (option) {
-	case WHAT_IF_OPTION_CACHE:
-		return share(text, &question->cache_ratio)
-			   ? NULL
-			   : "must be a share of the dataset, such as 50% or 0.5";
-	case WHAT_IF_OPTION_WORKERS:
-		if (units_parse_integer(text, 0, MODEL_WORKERS_MAX, &n))
-			return "must be a number of workers from 0 to 256";
-		question->n_workers = (double)n;
-		return NULL;
-	case WHAT_IF_OPTION_CORES:
-		return factor(text, "", MODEL_CORES_MIN, MODEL_CORES_MAX, &question->n_cores)
-			   ? NULL
-			   : "must be a number of cores from 0.05 to 4096";
-	case WHAT_IF_OPTION_STORAGE_MBPS:
-		if (!factor(text, "MB/s", 0.001, 1e6, &question->storage_bytes_per_s))
-			return "must be a bandwidth in MB/s, such as 200 (0.001 to 1000000)";
-		question->storage_bytes_per_s *= 1e6;
-		return NULL;
-	case WHAT_IF_OPTION_STORAGE_SPEED:
-		return factor(text, "x", 0.01, 1000, &question->storage_factor)
-			   ? NULL
-			   : "must be a multiple of the recorded storage bandwidth, such as 2 (0.01 to 1000)";
-	case WHAT_IF_OPTION_DEVICE_SPEED:
-		return factor(text, "x", 0.01, 1000, &question->device_factor)
-			   ? NULL
-			   : "must be a multiple of the recorded device speed, such as 2 (0.01 to 1000)";
-	case WHAT_IF_OPTION_SAMPLE_SIZE:
-		return factor(text, "x", 0.01, 1000, &question->sample_factor)
-			   ? NULL
-			   : "must be a multiple of the recorded sample size, such as 0.5 (0.01 to 1000)";
-	case WHAT_IF_OPTION_NODES:
-		if (units_parse_integer(text, 1, WHAT_IF_NODES_MAX, &n))
-			return "must be a number of nodes from 1 to 10000";
-		question->n_nodes = (double)n;
-		return NULL;
-	case WHAT_IF_OPTION_DECODED:
-		question->native = true;
-		return share(text, &question->decoded_ratio)
-			   ? NULL
-			   : "must be a share of the samples, such as 50% or 0.5";
-	}
-	return "unknown";
-}
 
 static void recording_closep(struct recording **recording)
 {

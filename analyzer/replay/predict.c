@@ -707,6 +707,14 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 	return r;
 }
 
+static double summary_own_limit(const struct analysis *analysis)
+{
+	return analysis->job.n_cpus && analysis->job.cpu_ns
+		   ? analysis->job.n_cpus * (double)analysis->window.observed_ns /
+			 (double)analysis->job.cpu_ns
+		   : INFINITY;
+}
+
 int predictions_find(const struct study *study, const struct analysis *analysis, size_t n_warmup,
 		     const struct profile *profile, struct predictions **ret_predictions,
 		     const char **ret_why)

@@ -190,14 +190,6 @@ double summary_cores_limit(const struct analysis *analysis)
 	return analysis->job.n_cpus && busy > 0 ? fmax(1, analysis->job.n_cpus / busy) : INFINITY;
 }
 
-double summary_own_limit(const struct analysis *analysis)
-{
-	return analysis->job.n_cpus && analysis->job.cpu_ns
-		   ? analysis->job.n_cpus * (double)analysis->window.observed_ns /
-			 (double)analysis->job.cpu_ns
-		   : INFINITY;
-}
-
 static int item_compare(const void *left, const void *right)
 {
 	const struct tally_item *a = left, *b = right;

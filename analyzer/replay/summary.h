@@ -21,7 +21,6 @@ double summary_busy_cores(const struct analysis *analysis);
  * cores_limit: on the cores that the job has, of which neighbours may have a part; at least 1. own_limit: on
  * as many cores without neighbours. */
 double summary_cores_limit(const struct analysis *analysis);
-double summary_own_limit(const struct analysis *analysis);
 
 /* Fills the evidence with the largest entries of the tally, by time. */
 void summary_evidence(const struct tally *tally, struct analysis *analysis);

@@ -282,6 +282,16 @@ void checkpoint_savers_add(const struct timeline *timeline, const struct roles *
 	}
 }
 
+/* Returns true if the thread's process was created while the trainer's process compiled: it compiles, too. */
+static bool compiling_made(const struct compiling *compiling, const struct timeline *timeline,
+			   const struct timeline_thread *thread)
+{
+	const struct timeline_thread *leader = timeline_find(timeline, thread->tgid, thread->first_ns);
+	uint64_t born_ns = leader ? leader->born_ns : 0;
+
+	return born_ns && interval_list_cover(&compiling->process, born_ns, born_ns + 1);
+}
+
 int checkpoints_of_children(const struct checkpoint_input *input, const struct timeline *timeline,
 			    const struct roles *roles, uint8_t *saves, struct interval_list *checkpoints)
 {

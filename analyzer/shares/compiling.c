@@ -48,12 +48,3 @@ void compiling_free(struct compiling *compiling)
 	interval_list_free(&compiling->process);
 	*compiling = (struct compiling){0};
 }
-
-bool compiling_made(const struct compiling *compiling, const struct timeline *timeline,
-		    const struct timeline_thread *thread)
-{
-	const struct timeline_thread *leader = timeline_find(timeline, thread->tgid, thread->first_ns);
-	uint64_t born_ns = leader ? leader->born_ns : 0;
-
-	return born_ns && interval_list_cover(&compiling->process, born_ns, born_ns + 1);
-}

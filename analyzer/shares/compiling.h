@@ -24,7 +24,3 @@ int compiling_find(const struct timeline *timeline, const struct roles *roles,
 		   const struct stack_samples *samples, const uint64_t *times, size_t n_times,
 		   struct compiling *compiling);
 void compiling_free(struct compiling *compiling);
-
-/* Returns true if the thread's process was created while the trainer's process compiled: it compiles, too. */
-bool compiling_made(const struct compiling *compiling, const struct timeline *timeline,
-		    const struct timeline_thread *thread);

@@ -130,25 +130,6 @@ bool call_is_poll(const struct timeline_call *call)
 	return call->kind == CALL_POLL || call->kind == CALL_WAIT_ANY;
 }
 
-static uint64_t bytes_of(const struct timeline_call *call)
-{
-	return call->result > 0 && call->file_type == EVENT_FILE_SOCK ? (uint64_t)call->result : 0;
-}
-
-uint64_t call_received_bytes(const struct timeline_call *call)
-{
-	if (call->kind == CALL_READ || call->nr == SYS_recvfrom || call->nr == SYS_recvmsg)
-		return bytes_of(call);
-	return 0;
-}
-
-uint64_t call_sent_bytes(const struct timeline_call *call)
-{
-	if (call->kind == CALL_WRITE || call->nr == SYS_sendto || call->nr == SYS_sendmsg)
-		return bytes_of(call);
-	return 0;
-}
-
 bool call_is_wait_any(const struct timeline_call *call)
 {
 	return call->kind == CALL_WAIT_ANY;

@@ -21,10 +21,6 @@ bool call_is_socket(const struct timeline_call *call);
 /* Returns true for poll, select and epoll. */
 bool call_is_poll(const struct timeline_call *call);
 
-/* Return the bytes that passed through a socket; 0 for other calls and failed ones. */
-uint64_t call_received_bytes(const struct timeline_call *call);
-uint64_t call_sent_bytes(const struct timeline_call *call);
-
 /* Returns true for select and epoll, which wait for one of several descriptors; which one is not known. */
 bool call_is_wait_any(const struct timeline_call *call);
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 
 #include "calls.h"
 #include "lib/sorted.h"
@@ -14,6 +15,26 @@ struct traffic {
 	uint64_t inode;
 	uint64_t received_bytes, sent_bytes;
 };
+
+static uint64_t bytes_of(const struct timeline_call *call)
+{
+	return call->result > 0 && call->file_type == EVENT_FILE_SOCK ? (uint64_t)call->result : 0;
+}
+
+/* Return the bytes that passed through a socket; 0 for other calls and failed ones. */
+static uint64_t call_received_bytes(const struct timeline_call *call)
+{
+	if (call->kind == CALL_READ || call->nr == SYS_recvfrom || call->nr == SYS_recvmsg)
+		return bytes_of(call);
+	return 0;
+}
+
+static uint64_t call_sent_bytes(const struct timeline_call *call)
+{
+	if (call->kind == CALL_WRITE || call->nr == SYS_sendto || call->nr == SYS_sendmsg)
+		return bytes_of(call);
+	return 0;
+}
 
 static int traffic_compare(const void *left, const void *right)
 {

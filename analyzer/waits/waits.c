@@ -11,8 +11,32 @@
 #include "lib/sorted.h"
 #include "rhythm.h"
 
-int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
-			  struct data_waits *waits)
+/* Adds a wait from each mark of begin_kind to the next mark of end_kind. */
+static int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind,
+				 uint32_t end_kind, struct data_waits *waits)
+{
+	uint64_t begin_ns = 0;
+
+	for (size_t i = 0; i < trainer->n_marks; i++) {
+		const struct timeline_mark *mark = &trainer->marks[i];
+
+		if (mark->kind == begin_kind) {
+			begin_ns = mark->at_ns;
+		} else if (mark->kind == end_kind && begin_ns) {
+			if (data_waits_add(waits, (struct data_wait){.begin_ns = begin_ns,
+								     .end_ns = mark->at_ns,
+								     .ready_ns = mark->at_ns}) < 0)
+				return -ENOMEM;
+			begin_ns = 0;
+		}
+	}
+	return 0;
+}
+
+/* Sets file_calls to all reading of the trainer, within waits or not: splitting uses only those within
+ * waits. */
+static int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
+				 struct data_waits *waits)
 {
 	struct interval_list *reads = &waits->file_calls;
 
@@ -651,27 +675,6 @@ void data_waits_free(struct data_waits *waits)
 size_t data_waits_from(const struct data_waits *waits, uint64_t at_ns)
 {
 	return sorted_count(waits->n, i, waits->items[i].end_ns <= at_ns);
-}
-
-int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
-			  struct data_waits *waits)
-{
-	uint64_t begin_ns = 0;
-
-	for (size_t i = 0; i < trainer->n_marks; i++) {
-		const struct timeline_mark *mark = &trainer->marks[i];
-
-		if (mark->kind == begin_kind) {
-			begin_ns = mark->at_ns;
-		} else if (mark->kind == end_kind && begin_ns) {
-			if (data_waits_add(waits, (struct data_wait){.begin_ns = begin_ns,
-								     .end_ns = mark->at_ns,
-								     .ready_ns = mark->at_ns}) < 0)
-				return -ENOMEM;
-			begin_ns = 0;
-		}
-	}
-	return 0;
 }
 
 /* Returns true if marks show the training loop: a loader used for other data makes few marks. */

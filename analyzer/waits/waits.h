@@ -53,13 +53,6 @@ int data_waits_intervals(const struct data_waits *waits, struct interval_list *l
 /* Appends a wait, for the finders below; an empty one is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
-/* Adds a wait from each mark of begin_kind to the next mark of end_kind. */
-int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_kind, uint32_t end_kind,
-			  struct data_waits *waits);
-/* Sets file_calls to all reading of the trainer, within waits or not: splitting uses only those within
- * waits. */
-int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
-			  struct data_waits *waits);
 /* Adds the sleeps of the trainer that the reader of results, or a loader thread, ends. */
 int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
 			    struct data_waits *waits);

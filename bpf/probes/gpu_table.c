@@ -80,11 +80,6 @@ const uint32_t n_gpu_functions = sizeof(gpu_functions) / sizeof(gpu_functions[0]
 _Static_assert(sizeof(gpu_functions) / sizeof(gpu_functions[0]) <= GPU_FUNCTIONS,
 	       "arrays of GPU_FUNCTIONS must hold every entry");
 
-bool gpu_function_waits(const struct gpu_function *function)
-{
-	return function->cookie & (GPU_WAITS | GPU_WAITS_MAYBE);
-}
-
 const char *gpu_function_name(uint32_t function)
 {
 	if (function >= n_gpu_functions || !gpu_functions[function].name)

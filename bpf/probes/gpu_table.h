@@ -13,6 +13,3 @@ struct gpu_function {
 
 extern const struct gpu_function gpu_functions[];
 extern const uint32_t n_gpu_functions; /* number of functions; indices are lower */
-
-/* Returns true if the function needs a probe at its return. */
-bool gpu_function_waits(const struct gpu_function *function);

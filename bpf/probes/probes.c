@@ -25,6 +25,7 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sorted.h"
+#include "bpf/shared/gpu_shared.h"
 #include "bpf/shared/library_shared.h"
 #include "bpf/symbols/mapped_file.h"
 #include "bpf/shared/phase_shared.h"
@@ -238,6 +239,12 @@ static void look_for_targets(struct looking *looking, enum library library)
 		else
 			log_debug("no probe on %s: %s", target->symbol, strerror(-r));
 	}
+}
+
+/* Returns true if the function needs a probe at its return. */
+static bool gpu_function_waits(const struct gpu_function *function)
+{
+	return function->cookie & (GPU_WAITS | GPU_WAITS_MAYBE);
 }
 
 /* Probes at returns come first: in the other order, a call in between would seem never to return. */

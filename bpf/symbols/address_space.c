@@ -177,19 +177,6 @@ void address_space_free(struct process_space *space)
 	*space = (struct process_space){0};
 }
 
-int address_space_copy(const struct process_space *from, struct process_space *ret_space)
-{
-	struct process_space copy = {.n = from->n};
-
-	copy.mappings = calloc(from->n + 1, sizeof(*copy.mappings));
-	if (!copy.mappings)
-		return -ENOMEM;
-	if (from->n)
-		memcpy(copy.mappings, from->mappings, from->n * sizeof(*copy.mappings));
-	*ret_space = copy;
-	return 0;
-}
-
 const struct code_mapping *address_space_find(const struct process_space *space, uint64_t address)
 {
 	size_t at = sorted_count(space->n, i, space->mappings[i].end <= address);

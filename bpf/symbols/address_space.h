@@ -45,8 +45,6 @@ struct process_space {
  * -ENOMEM. */
 int address_space_read(const char *root, pid_t pid, struct code_files *files, struct process_space *space);
 void address_space_free(struct process_space *space);
-/* -ENOMEM. */
-int address_space_copy(const struct process_space *from, struct process_space *ret_space);
 
 /* Returns NULL if there is no code at the address. */
 const struct code_mapping *address_space_find(const struct process_space *space, uint64_t address);

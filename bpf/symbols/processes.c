@@ -138,6 +138,20 @@ static void find_python(struct processes *processes, struct process *process)
 	}
 }
 
+/* -ENOMEM. */
+static int address_space_copy(const struct process_space *from, struct process_space *ret_space)
+{
+	struct process_space copy = {.n = from->n};
+
+	copy.mappings = calloc(from->n + 1, sizeof(*copy.mappings));
+	if (!copy.mappings)
+		return -ENOMEM;
+	if (from->n)
+		memcpy(copy.mappings, from->mappings, from->n * sizeof(*copy.mappings));
+	*ret_space = copy;
+	return 0;
+}
+
 /* Treats a process that ended before it was read as a copy of the one that forked it. */
 static void inherit(struct processes *processes, struct process *process)
 {

@@ -124,21 +124,3 @@ void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigne
 	if (n_parts && ret_columns[largest] + columns > sum)
 		ret_columns[largest] = ret_columns[largest] + columns - sum;
 }
-
-void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
-		unsigned int columns)
-{
-	unsigned int parts_columns[16];
-
-	if (n_parts > sizeof(parts_columns) / sizeof(parts_columns[0]))
-		return;
-	layout_bar_columns(parts, n_parts, columns, parts_columns);
-	for (size_t i = 0; i < n_parts; i++) {
-		if (!parts_columns[i])
-			continue;
-		layout_style(layout, parts[i].style);
-		for (unsigned int k = 0; k < parts_columns[i]; k++)
-			fputs(parts[i].glyph, layout->stream);
-		layout_style(layout, STYLE_PLAIN);
-	}
-}

@@ -52,11 +52,6 @@ struct layout_part {
 	enum layout_style style;
 };
 
-/* Prints a bar of `columns` characters: each part gets its rounded share, and the largest takes the rounding
- * error. */
-void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
-		unsigned int columns);
-
 /* Computes the columns of each part of such a bar. They sum to `columns` if the ratios sum to 1. */
 void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
 			unsigned int *ret_columns);

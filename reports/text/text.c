@@ -361,6 +361,26 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	fputc('\n', layout->stream);
 }
 
+/* Prints a bar of `columns` characters: each part gets its rounded share, and the largest takes the rounding
+ * error. */
+static void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
+		       unsigned int columns)
+{
+	unsigned int parts_columns[16];
+
+	if (n_parts > sizeof(parts_columns) / sizeof(parts_columns[0]))
+		return;
+	layout_bar_columns(parts, n_parts, columns, parts_columns);
+	for (size_t i = 0; i < n_parts; i++) {
+		if (!parts_columns[i])
+			continue;
+		layout_style(layout, parts[i].style);
+		for (unsigned int k = 0; k < parts_columns[i]; k++)
+			fputs(parts[i].glyph, layout->stream);
+		layout_style(layout, STYLE_PLAIN);
+	}
+}
+
 static void shares(const struct layout *layout, const struct analysis *analysis)
 {
 	struct layout_part parts[SHARE_COUNT];

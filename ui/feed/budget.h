@@ -8,6 +8,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
+
+#include "lib/clock.h"
 
 struct budget {
 	uint64_t interval_ns; /* least time between two runs */
@@ -30,4 +33,10 @@ static inline void budget_spend(struct budget *budget, uint64_t begin_ns, uint64
 }
 
 /* Returns the CPU time of the calling thread so far. */
-uint64_t budget_cpu_ns(void);
+static inline uint64_t budget_cpu_ns(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+}

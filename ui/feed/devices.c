@@ -87,9 +87,3 @@ int devices_sample(struct devices *devices, const char *root, uint64_t now_ns, s
 	*devices = (struct devices){disks, n, now_ns};
 	return r;
 }
-
-void devices_free(struct devices *devices)
-{
-	free(devices->disks);
-	*devices = (struct devices){0};
-}

@@ -3,6 +3,7 @@
 
 /* Reads the activity of the machine's disks from /proc/diskstats. */
 
+#include <stdlib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,11 @@ struct devices {
 
 /* Adds to the sample all disks with I/O since the machine started; none if /proc cannot be read. -ENOMEM. */
 int devices_sample(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample);
-void devices_free(struct devices *devices);
+static inline void devices_free(struct devices *devices)
+{
+	free(devices->disks);
+	*devices = (struct devices){0};
+}
 
 /* Parses one line. Returns false if the disk has done no I/O, or the line is not one of diskstats. */
 bool devices_parse(const char *line, struct disk *ret_disk);

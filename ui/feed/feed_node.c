@@ -4,17 +4,25 @@
 #include <errno.h>
 #include <math.h>
 #include <pwd.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "analyzer/analysis.h"
 #include "analyzer/live.h"
+#include "analyzer/nvml.h"
 #include "analyzer/source.h"
-#include "host.h"
+#include "bpf/collector.h"
+#include "budget.h"
+#include "census.h"
+#include "devices.h"
 #include "job_fill.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -22,13 +30,129 @@
 #include "lib/proc.h"
 #include "lib/proc_task.h"
 #include "lib/psi.h"
-#include "node.h"
 #include "ui/state/sample.h"
+
+/* values at the last sample, for rates; zeros before the first */
+struct host {
+	uint64_t busy_ticks, at_ns;
+};
+
+struct gpus {
+	struct nvml *nvml; /* NULL: not opened yet, or cannot be opened (see `problem`) */
+	bool is_tried;
+	char problem[160];
+};
+
+struct node_job {
+	pid_t root;
+	uint64_t start_ticks;
+	char id[48], name[160], user[32];
+	struct analysis *analysis; /* the newest analysis; NULL: none yet */
+	uint64_t analysed_ns;
+	uint64_t cost_ns;  /* CPU time of the newest analysis */
+	char problem[160]; /* why the job cannot be analysed; "": it can */
+};
+
+struct node {
+	struct feed feed;
+	struct source *source;
+	bool sampled;
+	char how[SAMPLE_ERROR_BYTES]; /* text for the header: the method in use, and the reason if it is not
+					 the best one */
+	struct live *live;
+	struct census *census;
+	struct node_job *jobs;
+	size_t n_jobs;
+	struct host host;
+	struct devices devices;
+	struct gpus gpus;
+	struct node_task *tasks,
+	    *tasks_new; /* the jobs' processes at the last sample and at this one, sorted by pid */
+	size_t n_tasks, n_tasks_new;
+	uint64_t tasks_sampled_ns;
+	struct budget poll_budget, scan_budget;
+	uint64_t analysis_ns; /* CPU time spent on analysis so far */
+	double tokens_ns;     /* CPU time available for analysis; negative: analysis has to wait */
+	uint64_t sampled_ns;  /* time of the last sample; 0: none */
+	/* totals at the last sample, for rates */
+	struct {
+		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;
+	} before;
+};
+
+#define GPUS_MAX 64
+
+/* Adds a name to a list such as "train.py, eval.py": each name once, as many as fit. */
+static void add_name(char *names, size_t size, const char *name)
+{
+	size_t n = strlen(names), length = strlen(name);
+
+	for (const char *at = names; (at = strstr(at, name)); at += length)
+		if ((at == names || at[-1] == ' ') && (at[length] == ',' || !at[length]))
+			return;
+	if (n + length + 3 <= size)
+		snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
+}
+
+/* Adds one GPU, as gpus_sample() does. */
+static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
+		    void *user, struct top_sample *sample)
+{
+	struct gpu_sample_row *to = sample_add(sample, SAMPLE_GPUS);
+
+	if (!to)
+		return -ENOMEM;
+	snprintf(to->name, sizeof(to->name), "%.47s", gpu->name);
+	to->index = index;
+	to->busy_ratio = gpu->busy_ratio;
+	to->memory_used_bytes = gpu->memory_used_bytes;
+	to->memory_bytes = gpu->memory_bytes;
+	to->power_w = gpu->power_w;
+	to->n_processes = gpu->n_pids;
+	for (size_t i = 0; i < gpu->n_pids; i++) {
+		const char *name = job_of(user, gpu->pids[i]);
+
+		if (name)
+			add_name(to->jobs, sizeof(to->jobs), name);
+	}
+	return 0;
+}
+
+/* Adds the GPUs to the sample. job_of() returns the name of the job that a process belongs to, or NULL.
+ * Without NVML no GPU is added, and sample->host.gpus says why. Opens NVML once; if that fails, it is not
+ * tried again. -ENOMEM. */
+static int gpus_sample(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
+		       struct top_sample *sample)
+{
+	_cleanup_(freep) struct nvml_gpu *found = NULL;
+	struct error err = ERROR_INIT;
+	size_t n;
+
+	if (!gpus->is_tried && nvml_open(&gpus->nvml, &err))
+		snprintf(gpus->problem, sizeof(gpus->problem), "%.159s", err.text);
+	gpus->is_tried = true;
+	if (!gpus->nvml) {
+		snprintf(sample->host.gpus, sizeof(sample->host.gpus), "%s", gpus->problem);
+		return 0;
+	}
+	found = calloc(GPUS_MAX, sizeof(*found));
+	if (!found)
+		return -ENOMEM;
+	n = nvml_gpus(gpus->nvml, found, GPUS_MAX);
+	if (!n)
+		snprintf(sample->host.gpus, sizeof(sample->host.gpus), "NVML knows no GPU");
+	for (size_t i = 0; i < n; i++)
+		if (gpus_add(&found[i], i, job_of, user, sample))
+			return -ENOMEM;
+	return 0;
+}
 
 /* Budget of CPU time for analysing all jobs: share of one core, and seconds for which unused time
  * accumulates. */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
+
+#define NS_TO_S 1e-9
 
 /* Fills in the job's id, name and user. */
 static void introduce(struct node_job *job)
@@ -207,6 +331,66 @@ static void analyse_due(struct node *node, uint64_t now_ns)
 			return;
 		analyse(node, oldest, now_ns);
 	}
+}
+
+static int add_place(const struct page_cache_place *place, const char *job, double window_s,
+		     struct top_sample *sample)
+{
+	struct place_sample *to;
+
+	if (!place->used_bytes && !place->cold_bytes)
+		return 0;
+	to = sample_add(sample, SAMPLE_PLACES);
+	if (!to)
+		return -ENOMEM;
+	snprintf(to->job, sizeof(to->job), "%s", job);
+	snprintf(to->path, sizeof(to->path), "%s", place->path);
+	to->used_bytes_per_s = (double)place->used_bytes / window_s;
+	to->cold_bytes_per_s = (double)place->cold_bytes / window_s;
+	to->hit_ratio = page_cache_hit_ratio(place->accessed_pages, place->missed_pages);
+	return 0;
+}
+
+/* Adds the files and folders that the job read most. 0 or -ENOMEM. */
+static int job_fill_places(const struct analysis *analysis, const char *job, struct top_sample *sample)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	double window_s = (double)(analysis->window.end_ns - analysis->window.begin_ns) * NS_TO_S;
+	int r = 0;
+
+	if (!cache || window_s <= 0)
+		return 0;
+	for (size_t i = 0; r == 0 && i < cache->n_folders; i++)
+		r = add_place(&cache->folders[i], job, window_s, sample);
+	for (size_t i = 0; r == 0 && i < cache->n_files; i++)
+		r = add_place(&cache->files[i], job, window_s, sample);
+	return r;
+}
+
+/* Adds the wake-up chain of the last slow step. 0 or -ENOMEM. */
+static int job_fill_hops(const struct analysis *analysis, const char *job, struct top_sample *sample)
+{
+	const struct wait_chain *chain = analysis->chain;
+
+	for (size_t i = 0; chain && i < chain->n; i++) {
+		const struct wait_piece *piece = &chain->pieces[i];
+		const struct wait_piece *next = i + 1 < chain->n ? &chain->pieces[i + 1] : NULL;
+		struct hop_sample *to = sample_add(sample, SAMPLE_HOPS);
+
+		if (!to)
+			return -ENOMEM;
+		snprintf(to->job, sizeof(to->job), "%s", job);
+		snprintf(to->role, sizeof(to->role), "%s", piece->role);
+		snprintf(to->name, sizeof(to->name), "%s", piece->name);
+		snprintf(to->what, sizeof(to->what), "%s", piece->what);
+		if (next && next->tid != piece->tid)
+			snprintf(to->edge, sizeof(to->edge), "woken by %u", next->tid);
+		to->tid = piece->tid;
+		to->begin_s = (double)(piece->begin_ns - chain->wait_begin_ns) * NS_TO_S;
+		to->length_s = (double)(piece->end_ns - piece->begin_ns) * NS_TO_S;
+		to->fetch = piece->fetch;
+	}
+	return 0;
 }
 
 static int job_sample(struct node *node, struct node_job *job, unsigned int wanted, uint64_t now_ns,
@@ -647,7 +831,7 @@ static void node_close(struct feed *feed)
 	free(node->jobs);
 	free(node->tasks);
 	devices_free(&node->devices);
-	gpus_free(&node->gpus);
+	nvml_close(node->gpus.nvml);
 	census_free(node->census);
 	live_free(node->live);
 	source_close(node->source);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "job_fill.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,62 +99,4 @@ void job_fill(const struct analysis *analysis, struct job_sample *job)
 	if (analysis->page_cache)
 		job->hit_ratio = page_cache_hit_ratio(analysis->page_cache->accessed_pages,
 						      analysis->page_cache->missed_pages);
-}
-
-static int add_place(const struct page_cache_place *place, const char *job, double window_s,
-		     struct top_sample *sample)
-{
-	struct place_sample *to;
-
-	if (!place->used_bytes && !place->cold_bytes)
-		return 0;
-	to = sample_add(sample, SAMPLE_PLACES);
-	if (!to)
-		return -ENOMEM;
-	snprintf(to->job, sizeof(to->job), "%s", job);
-	snprintf(to->path, sizeof(to->path), "%s", place->path);
-	to->used_bytes_per_s = (double)place->used_bytes / window_s;
-	to->cold_bytes_per_s = (double)place->cold_bytes / window_s;
-	to->hit_ratio = page_cache_hit_ratio(place->accessed_pages, place->missed_pages);
-	return 0;
-}
-
-int job_fill_places(const struct analysis *analysis, const char *job, struct top_sample *sample)
-{
-	const struct page_cache *cache = analysis->page_cache;
-	double window_s = (double)(analysis->window.end_ns - analysis->window.begin_ns) * NS_TO_S;
-	int r = 0;
-
-	if (!cache || window_s <= 0)
-		return 0;
-	for (size_t i = 0; r == 0 && i < cache->n_folders; i++)
-		r = add_place(&cache->folders[i], job, window_s, sample);
-	for (size_t i = 0; r == 0 && i < cache->n_files; i++)
-		r = add_place(&cache->files[i], job, window_s, sample);
-	return r;
-}
-
-int job_fill_hops(const struct analysis *analysis, const char *job, struct top_sample *sample)
-{
-	const struct wait_chain *chain = analysis->chain;
-
-	for (size_t i = 0; chain && i < chain->n; i++) {
-		const struct wait_piece *piece = &chain->pieces[i];
-		const struct wait_piece *next = i + 1 < chain->n ? &chain->pieces[i + 1] : NULL;
-		struct hop_sample *to = sample_add(sample, SAMPLE_HOPS);
-
-		if (!to)
-			return -ENOMEM;
-		snprintf(to->job, sizeof(to->job), "%s", job);
-		snprintf(to->role, sizeof(to->role), "%s", piece->role);
-		snprintf(to->name, sizeof(to->name), "%s", piece->name);
-		snprintf(to->what, sizeof(to->what), "%s", piece->what);
-		if (next && next->tid != piece->tid)
-			snprintf(to->edge, sizeof(to->edge), "woken by %u", next->tid);
-		to->tid = piece->tid;
-		to->begin_s = (double)(piece->begin_ns - chain->wait_begin_ns) * NS_TO_S;
-		to->length_s = (double)(piece->end_ns - piece->begin_ns) * NS_TO_S;
-		to->fetch = piece->fetch;
-	}
-	return 0;
 }

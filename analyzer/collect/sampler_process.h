@@ -8,8 +8,11 @@
 #include <sys/types.h>
 
 #include "bpf/collector.h"
+#include "lib/proc_task.h"
 
+struct sampler_place;
 struct sampler_process;
+struct sampler_thread;
 
 /* parent: NULL for the first one; used during the call only. -ESRCH, -ENOENT: the process ended. */
 int sampler_process_new(const char *root, pid_t pid, const struct sampler_process *parent,
@@ -38,3 +41,21 @@ int sampler_process_sample(struct sampler_process *process, uint64_t now_ns,
 /* Passes the samples that were held back to the sink, followed by an EVENT_EXIT or EVENT_TOTALS (`type`). */
 void sampler_process_end(struct sampler_process *process, uint16_t type, uint64_t now_ns,
 			 const struct collector_sink *sink);
+
+/* Opens the thread's files. root is borrowed. -ESRCH, -ENOENT: the thread has ended; -EACCES: none of the
+ * files is readable. */
+int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns,
+			struct sampler_thread **ret_thread);
+
+/* Samples the thread once. place: the place reader of its process, for the main thread; NULL: none.
+ * -ESRCH: the thread has ended; samples that were held back are emitted. */
+int sampler_thread_sample(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
+			  const struct collector_sink *sink);
+
+/* NULL is fine. */
+void sampler_thread_close(struct sampler_thread *thread);
+
+/* sampler_wait.c: returns the kind of wait of a thread that sleeps in this call. *ret_inode: inode of the
+ * pipe or socket, else 0. */
+enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_syscall *call,
+			    uint32_t *ret_inode);

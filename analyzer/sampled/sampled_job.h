@@ -52,11 +52,6 @@ struct sampled_job {
 	size_t n_samples;                    /* number of the trainer's samples */
 };
 
-/* Fills *job; the caller frees it with sampled_job_free() in every case. -ENOMEM. */
-int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
-		     struct sampled_job *job);
-void sampled_job_free(struct sampled_job *job);
-
 /* Returns the sample that covers this time; NULL: none. */
 const struct event *sampled_at(const struct sampled_thread *thread, uint64_t at_ns);
 

@@ -19,7 +19,6 @@
 #include "lib/proc.h"
 #include "analyzer/source.h"
 #include "analyzer/collect/sampler_process.h"
-#include "analyzer/collect/sampler_thread.h"
 
 #define EVENTS_MAX 20000
 #define POLLS_MAX  4000 /* far more than a loaded machine needs: a bound, not an expectation */

@@ -57,7 +57,3 @@ int served_check(const json_t *root, const char *path, struct error *err);
 /* Returns 1 for a file of JSON and for a pipe that is open already, 0 for another one, or a negative errno.
  */
 int served_is_json(const char *path);
-
-/* Answers a question of what-if for each job of the file. -EINVAL: the question is about something that these
- * figures do not tell; -ENODATA: nothing can be predicted of any job. */
-int served_what_if(const char *path, const struct what_if_question *question, bool json, struct error *err);

@@ -276,9 +276,3 @@ int split_waits(const struct split_input *input, struct split *split)
 	}
 	return 0;
 }
-
-void split_free(struct split *split)
-{
-	free(split->fetch_ns);
-	*split = (struct split){0};
-}

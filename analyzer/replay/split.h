@@ -10,6 +10,7 @@
  *   workers    the replay's ratio where it reproduces the recording, else the walk
  */
 
+#include <stdlib.h>
 #include "analyzer/loader.h"
 #include "analyzer/share.h"
 #include "service.h"
@@ -42,4 +43,8 @@ struct split_input {
  * stay 0, unless the reading is seen (inline) or marked (libdiesel). The replay's result for the run is
  * extended in proportion to all of the window. -ENOMEM. */
 int split_waits(const struct split_input *input, struct split *split);
-void split_free(struct split *split);
+static inline void split_free(struct split *split)
+{
+	free(split->fetch_ns);
+	*split = (struct split){0};
+}

@@ -111,14 +111,6 @@ int truth_files_parse(const char *text, struct truth_files *ret_files)
 	return 0;
 }
 
-void truth_files_free(struct truth_files *files)
-{
-	for (size_t i = 0; i < files->n; i++)
-		free(files->paths[i]);
-	free(files->paths);
-	*files = (struct truth_files){0};
-}
-
 /* Opens a regular file, and stores its size. Returns a descriptor; < 0: not a regular file, or not
  * readable. */
 static int open_regular(const char *path, uint64_t *ret_bytes)

@@ -7,6 +7,7 @@
  * only for files that we own or may write.
  */
 
+#include <stdlib.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,7 +24,13 @@ int truth_files_below(const char *folder, struct truth_files *ret_files, struct 
 /* Parses one path per line; leaves out paths that are not, or no longer, regular files. */
 int truth_files_parse(const char *text, struct truth_files *ret_files);
 
-void truth_files_free(struct truth_files *files);
+static inline void truth_files_free(struct truth_files *files)
+{
+	for (size_t i = 0; i < files->n; i++)
+		free(files->paths[i]);
+	free(files->paths);
+	*files = (struct truth_files){0};
+}
 
 struct truth_residence {
 	uint64_t bytes;        /* bytes of the files whose pages could be counted */

@@ -316,6 +316,20 @@ static bool leave_out(struct collector *collector, int r)
 	return true;
 }
 
+/* Excludes from loading all programs with this lost_without, because a partial measurement is useless. */
+static void hooks_leave_out(struct bpf_object *object, const char *lost_without)
+{
+	struct bpf_program *program;
+
+	bpf_object__for_each_program(program, object)
+	{
+		const struct collector_hook *hook = hooks_of_program(bpf_program__name(program));
+
+		if (hook && !strcmp(hook->lost_without, lost_without))
+			bpf_program__set_autoload(program, false);
+	}
+}
+
 /* Loads the recorder once. *refused: the kernel refused the load, or libbpf failed before it; err is not
  * set yet. */
 static int load_once(struct collector *collector, const struct collector_options *options,
@@ -348,6 +362,21 @@ static bool is_admin(void)
 
 	return proc_status_read("/proc", getpid(), &status) == 0 &&
 	       status.effective_capabilities & 1ULL << CAP_SYS_ADMIN;
+}
+
+/* Returns 0, or -errno if the running kernel cannot take stack samples. */
+static int hooks_can_profile(void)
+{
+	static const enum bpf_func_id needed[] = {BPF_FUNC_task_pt_regs, BPF_FUNC_task_storage_get,
+						  BPF_FUNC_get_current_task_btf};
+
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+		int r = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, needed[i], NULL);
+
+		if (r <= 0)
+			return r < 0 ? r : -EOPNOTSUPP;
+	}
+	return 0;
 }
 
 /* Loads the recorder, without the optional programs that this kernel refuses. */

@@ -170,11 +170,6 @@ static struct bpf_program *program_of(struct bpf_object *object, const char *hoo
 	return bpf_program__autoload(program) ? program : NULL;
 }
 
-bool hooks_can_cast(const struct btf *btf)
-{
-	return btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
-}
-
 /* Returns true if the type has an enumerator of this name. */
 static bool has_enumerator(const struct btf *btf, const char *type_name, const char *name)
 {
@@ -232,33 +227,6 @@ const struct collector_hook *hooks_of_program(const char *program)
 		if (!strcmp(known_programs[i].name, name))
 			return &known_programs[i];
 	return NULL;
-}
-
-void hooks_leave_out(struct bpf_object *object, const char *lost_without)
-{
-	struct bpf_program *program;
-
-	bpf_object__for_each_program(program, object)
-	{
-		const struct collector_hook *hook = hooks_of_program(bpf_program__name(program));
-
-		if (hook && !strcmp(hook->lost_without, lost_without))
-			bpf_program__set_autoload(program, false);
-	}
-}
-
-int hooks_can_profile(void)
-{
-	static const enum bpf_func_id needed[] = {BPF_FUNC_task_pt_regs, BPF_FUNC_task_storage_get,
-						  BPF_FUNC_get_current_task_btf};
-
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		int r = libbpf_probe_bpf_helper(BPF_PROG_TYPE_PERF_EVENT, needed[i], NULL);
-
-		if (r <= 0)
-			return r < 0 ? r : -EOPNOTSUPP;
-	}
-	return 0;
 }
 
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err)

@@ -64,7 +64,11 @@ static inline void btf_freep(struct btf **btf)
 /* hooks.c: the table of hooks and the running kernel. */
 int hooks_btf(const char *path, struct btf **ret_btf, struct error *err);
 /* Returns true if the kernel lets programs cast pointers, which makes system calls cheaper to record. */
-bool hooks_can_cast(const struct btf *btf);
+static inline bool hooks_can_cast(const struct btf *btf)
+{
+	return btf__find_by_name_kind(btf, "bpf_rdonly_cast", BTF_KIND_FUNC) > 0;
+}
+
 /* Returns true if the kernel has links that probe user code. Otherwise probing takes a kind of perf event
  * that only CAP_SYS_ADMIN may open. */
 bool hooks_can_probe(const struct btf *btf);
@@ -73,10 +77,6 @@ bool hooks_can_probe(const struct btf *btf);
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, which has the name of its hook or of the program; NULL: no such program. */
 const struct collector_hook *hooks_of_program(const char *program);
-/* Excludes from loading all programs with this lost_without, because a partial measurement is useless. */
-void hooks_leave_out(struct bpf_object *object, const char *lost_without);
-/* Returns 0, or -errno if the running kernel cannot take stack samples. */
-int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 
 /* collector.c: passes a record on if a poll is in progress. A ring_buffer_sample_fn. */

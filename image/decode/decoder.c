@@ -262,7 +262,7 @@ int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 	if (r < 0)
 		return r;
 	switch (kind) {
-	case IMAGE_JPEG: r = jpeg_reader_read(decoder->jpeg, &reading, err); break;
+	case IMAGE_JPEG: r = jpeg_reader_whole(decoder->jpeg, &reading, NULL, NULL, err); break;
 	case IMAGE_PNG: r = png_reader_read(&decoder->pixels, &reading, err); break;
 	case IMAGE_WEBP: r = webp_reader_read(&decoder->pixels, &reading, err); break;
 	}

@@ -730,11 +730,6 @@ static int read_or_escape(struct jpeg_reader *reader, struct image_source *readi
 	return whole ? read_whole(reader, reading, whole, to) : read_image(reader, reading);
 }
 
-int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, struct error *err)
-{
-	return jpeg_reader_whole(reader, reading, NULL, NULL, err);
-}
-
 int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
 		      const struct image_whole *whole, uint8_t *to, struct error *err)
 {

@@ -32,20 +32,19 @@ struct jpeg_reader;
 /* 0 or -ENOMEM. */
 int jpeg_reader_new(struct jpeg_reader **ret);
 void jpeg_reader_free(struct jpeg_reader *reader);
-/* Reads the crop's rows and resamples them; errors as image_decode(). */
-int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, struct error *err);
-
-/* Reads the whole image, for which `reading` must have a request. Errors as image_decode_whole(). */
+/* Reads the whole image, for which `reading` must have a request: errors as image_decode_whole(). whole NULL:
+ * reads the crop's rows and resamples them; errors as image_decode(). */
 int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
 		      const struct image_whole *whole, uint8_t *to, struct error *err);
 /* Returns the scale, as image_scale(). */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request);
 
-/* Reads a PNG image, as jpeg_reader_read(). *rows is reused from image to image, and freed by the caller. */
+/* Reads a PNG image, as jpeg_reader_whole() does for a crop. *rows is reused from image to image, and freed
+ * by the caller. */
 int png_reader_read(struct scratch_buffer *rows, struct image_source *reading, struct error *err);
 
-/* Reads a WebP image, as jpeg_reader_read(): the first frame of an animation, as Pillow does. *pixels holds
- * the crop and its margin, and is reused and freed like *rows. */
+/* Reads a WebP image, as jpeg_reader_whole() does for a crop: the first frame of an animation, as Pillow
+ * does. *pixels holds the crop and its margin, and is reused and freed like *rows. */
 int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading, struct error *err);
 /* Reads the header. 0 or -EBADMSG. */
 int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err);

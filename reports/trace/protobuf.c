@@ -77,14 +77,6 @@ void protobuf_fixed64(struct protobuf *buffer, uint32_t field, uint64_t value)
 	append(buffer, bytes, sizeof(bytes));
 }
 
-void protobuf_double(struct protobuf *buffer, uint32_t field, double value)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	protobuf_fixed64(buffer, field, bits);
-}
-
 void protobuf_string(struct protobuf *buffer, uint32_t field, const char *text)
 {
 	size_t n = text ? strlen(text) : 0;

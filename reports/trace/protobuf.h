@@ -6,6 +6,7 @@
  * is set, and further calls have no effect, so one check at the end is enough.
  */
 
+#include <string.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,7 +24,14 @@ void protobuf_reset(struct protobuf *buffer);
 /* Writes int32, int64, uint32, uint64, bool or an enum; negative values as two's complement. */
 void protobuf_varint(struct protobuf *buffer, uint32_t field, uint64_t value);
 void protobuf_fixed64(struct protobuf *buffer, uint32_t field, uint64_t value);
-void protobuf_double(struct protobuf *buffer, uint32_t field, double value);
+static inline void protobuf_double(struct protobuf *buffer, uint32_t field, double value)
+{
+	uint64_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	protobuf_fixed64(buffer, field, bits);
+}
+
 /* Writes a string of UTF-8. NULL counts as "". */
 void protobuf_string(struct protobuf *buffer, uint32_t field, const char *text);
 /* Writes a message that was built in another buffer. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "analyzer/trace/recording_paths.h"
+#include "analyzer/trace/recording_metadata.h"
 #include "bpf/event.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"

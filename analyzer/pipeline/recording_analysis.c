@@ -8,9 +8,7 @@
 #include "analyzer/recording.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
-#include "analyzer/trace/recording_gpu.h"
-#include "analyzer/trace/recording_paths.h"
-#include "analyzer/trace/recording_profile.h"
+#include "analyzer/trace/recording_metadata.h"
 
 static uint64_t number(struct recording *recording, const char *key)
 {

@@ -32,7 +32,7 @@
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/sorted.h"
-#include "analyzer/trace/recording_gpu.h"
+#include "analyzer/trace/recording_metadata.h"
 #include "analyzer/trace/slices.h"
 
 /*

@@ -286,3 +286,79 @@ void recording_set_damaged(struct recording *recording)
 {
 	recording->complete = false;
 }
+
+/* Numbers are stored as text, so that any tool can read them and 64 unsigned bits fit. */
+
+int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	return recording_set_text(recording, key, text, err);
+}
+
+int recording_get_u64(struct recording *recording, const char *key, uint64_t *ret_value)
+{
+	_cleanup_(freep) char *text = NULL;
+	uint64_t value;
+	char *end;
+	int r = recording_get_text(recording, key, &text);
+
+	if (r < 0)
+		return r;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || end == text || *end)
+		return -EBADMSG;
+	*ret_value = value;
+	return 0;
+}
+
+#define NOTE_OVERHEAD_BYTES 24 /* overhead per entry: its row, and its index entry */
+
+int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
+		  struct error *err)
+{
+	int r = recording_write_begin(recording, err);
+
+	if (r == 0 && !recording->insert_metadata)
+		r = sql_prepare(recording->db, "INSERT OR REPLACE INTO notes VALUES(?, ?, ?)",
+				&recording->insert_metadata, err);
+	if (r < 0)
+		return r;
+	sql_bind_text(recording->insert_metadata, 1, kind);
+	sql_bind_integer(recording->insert_metadata, 2, (int64_t)key);
+	sql_bind_bytes(recording->insert_metadata, 3, data, size);
+	recording->written_bytes += size + NOTE_OVERHEAD_BYTES;
+	return sql_run(recording->insert_metadata, err);
+}
+
+int recording_each(struct recording *recording, const char *kind,
+		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user)
+{
+	_cleanup_(sql_statement_freep) struct sql_statement *rows = NULL;
+	int step = SQL_DONE, r = 0;
+	bool is_first = true;
+	int64_t last = 0;
+
+	if (sql_prepare(recording->db, "SELECT key, value FROM notes WHERE kind=? ORDER BY key", &rows,
+			NULL) < 0)
+		return 0; /* recorded by a version without metadata */
+	sql_bind_text(rows, 1, kind);
+	while (r == 0 && (step = sql_step(rows, NULL)) == SQL_ROW) {
+		size_t size;
+		const void *data = sql_bytes(rows, 1, &size);
+		int64_t key = sql_integer(rows, 0);
+
+		if (!is_first && key <= last) { /* a damaged file can repeat rows, as in recording_blobs() */
+			step = -EBADMSG;
+			break;
+		}
+		is_first = false;
+		last = key;
+		r = visit(user, (uint64_t)key, data, size);
+	}
+	if (r == 0 && step < 0)
+		recording_set_damaged(recording);
+	return r;
+}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The recording's database, shared by recording.c (the file), recording_events.c and recording_metadata.c. */
+/* The recording's database, shared by recording.c (the file) and recording_events.c. */
 
 #include "analyzer/recording.h"
 #include "recording_codec.h"

@@ -13,7 +13,7 @@
 #include "bpf/event.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
-#include "analyzer/trace/recording_paths.h"
+#include "analyzer/trace/recording_metadata.h"
 
 #define N_EVENTS 50000
 

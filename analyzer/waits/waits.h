@@ -53,9 +53,6 @@ int data_waits_intervals(const struct data_waits *waits, struct interval_list *l
 /* Appends a wait, for the finders below; an empty one is left out. -ENOMEM. */
 int data_waits_add(struct data_waits *waits, struct data_wait wait);
 
-/* Adds the sleeps of the trainer that the reader of results, or a loader thread, ends. */
-int data_waits_find_threads(const struct timeline *timeline, const struct roles *roles,
-			    struct data_waits *waits);
 /* Returns the end of a hand-over. At at_ns the trainer woke another thread of its process, or was woken by
  * one. Then both need the interpreter lock, or the core, so the trainer may be delayed once more. The result
  * is the end of the last interval off the CPU that belongs to the hand-over; at_ns: none does. These belong

@@ -35,26 +35,21 @@ struct profile_label {
 
 #define PROFILE_FRAMES_MAX METADATA_STACK_FRAMES_MAX
 
-/* profile_label.c: finds the known frames of a trace, innermost first; at most PROFILE_FRAMES_MAX. Returns
- * their number. */
-size_t profile_frames(const struct profile_metadata *metadata, uint64_t key,
-		      const struct profile_frame **frames);
-
-/* profile_images.c: returns true if the Python stack of this key shows diesel_loader making a batch. */
+/* Returns true if the Python stack of this key shows diesel_loader making a batch. */
 bool profile_is_assembly(const struct profile_metadata *metadata, uint64_t key);
 
-/* profile_images.c: adds the group's samples to the kind of work on images that they belong to, if any. */
+/* Adds the group's samples to the kind of work on images that they belong to, if any. */
 void profile_images_add(const struct profile_metadata *metadata, const struct profile_group *group,
 			struct profile_images *images);
 
-/* profile_label.c: readable names. Frames that the metadata lacks are left out. */
+/* Readable names. Frames that the metadata lacks are left out. */
 void profile_label(const struct profile_metadata *metadata, const struct profile_group *group,
 		   struct profile_label *ret_label);
 
-/* profile_label.c: "libjpeg-0e09f8ba.so.62.4.0" -> "libjpeg", "_imaging.cpython-311-x86_64-linux-gnu.so" ->
+/* "libjpeg-0e09f8ba.so.62.4.0" -> "libjpeg", "_imaging.cpython-311-x86_64-linux-gnu.so" ->
  * "_imaging". */
 void profile_library_name(const char *file, char *name, size_t size);
 
-/* profile_fold.c: sums the groups up by library, function and stack. -ENOMEM. */
+/* Sums the groups up by library, function and stack. -ENOMEM. */
 int profile_fold(const struct profile_metadata *metadata, const struct profile_group *groups, size_t n_groups,
 		 struct profile *profile);

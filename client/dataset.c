@@ -24,7 +24,8 @@
 #define OPEN_PATIENCE_MS 10000
 
 _Static_assert((int)DIESEL_LAYOUT_FIELDS == (int)CHUNK_LAYOUT_FIELDS &&
-		   (int)DIESEL_LAYOUT_TAR == (int)CHUNK_LAYOUT_TAR,
+		   (int)DIESEL_LAYOUT_TAR == (int)CHUNK_LAYOUT_TAR &&
+		   (int)DIESEL_LAYOUT_LITDATA == (int)CHUNK_LAYOUT_LITDATA,
 	       "they have the same numbers");
 
 int report_error(const struct error *err, int code, char *text, size_t size)
@@ -238,6 +239,8 @@ int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_data
 	    .equal_bytes = info->equal_bytes,
 	    .max_bytes = info->max_bytes,
 	    .layout = info->layout,
+	    .columns = info->columns.data,
+	    .columns_bytes = info->columns.bytes,
 	};
 	return 0;
 }

@@ -247,10 +247,9 @@ static int find_field(const struct ctl_dataset *d, const char *path, const char 
 		      size_t bytes, struct field *ret, struct error *err)
 {
 	char text[200], shown[160];
+	const struct snapshot_info *of = d->dataset ? snapshot_info(dataset_snapshot(d->dataset)) : NULL;
 	struct fields_walk w;
-	int r = d->dataset
-		    ? fields_begin(&w, snapshot_info(dataset_snapshot(d->dataset))->layout, sample, bytes)
-		    : -EINVAL;
+	int r = of ? fields_begin(&w, of->layout, of->columns, sample, bytes) : -EINVAL;
 
 	text_printable(text, sizeof(text), path, strlen(path));
 	text_printable(shown, sizeof(shown), name, strlen(name));

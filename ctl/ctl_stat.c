@@ -213,27 +213,35 @@ static void shape_print_json(const struct shape *shape)
 
 /* Prints the fields of a sample: "image (image, 12 KiB), ...", or a JSON array. Returns false, and prints
  * nothing, if the sample is damaged. */
-static bool print_fields(enum chunk_layout layout, const void *sample, size_t bytes, bool json)
+static bool print_fields(const struct snapshot_info *of, const void *sample, size_t bytes, bool json)
 {
 	struct fields_walk w;
 	struct field f;
-	char name[160], size[24];
+	char name[160], encoding[160], size[24];
 	const char *before = json ? "[" : "";
-	int r = fields_begin(&w, layout, sample, bytes);
+	int r = fields_begin(&w, of->layout, of->columns, sample, bytes);
 
 	while (r == 0 && (r = fields_next(&w, &f)) > 0)
 		r = 0;
-	if (r < 0 || fields_begin(&w, layout, sample, bytes) < 0)
+	if (r < 0 || fields_begin(&w, of->layout, of->columns, sample, bytes) < 0)
 		return false;
 	for (; fields_next(&w, &f) > 0; before = ", ") {
 		fputs(before, stdout);
 		if (json) {
 			fputs("{\"name\": ", stdout);
 			ctl_json_string(f.name, f.name_length);
-			printf(", \"kind\": \"%s\", \"bytes\": %zu}", field_kind_name(f.kind), f.bytes);
+			printf(", \"kind\": \"%s\", \"bytes\": %zu", field_kind_name(f.kind), f.bytes);
+			if (f.encoding) {
+				fputs(", \"encoding\": ", stdout);
+				ctl_json_string(f.encoding, f.encoding_length);
+			}
+			putchar('}');
 		} else {
 			printf("%s (%s, %s)", text_printable(name, sizeof(name), f.name, f.name_length),
-			       field_kind_name(f.kind), units_format_bytes(size, sizeof(size), f.bytes));
+			       f.kind == FIELD_ENCODED
+				   ? text_printable(encoding, sizeof(encoding), f.encoding, f.encoding_length)
+				   : field_kind_name(f.kind),
+			       units_format_bytes(size, sizeof(size), f.bytes));
 		}
 	}
 	if (json)
@@ -361,7 +369,7 @@ static void print_dataset_json(const char *path, const struct snapshot *s, const
 	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns,
 	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null", info->is_compressed ? "true" : "false");
 	printf("\"layout\": \"%s\", \"fields\": ", chunk_layout_name(info->layout));
-	if (!f->first || !print_fields(info->layout, f->first, f->first_bytes, true))
+	if (!f->first || !print_fields(info, f->first, f->first_bytes, true))
 		fputs("null", stdout);
 	printf(", \"frozen\": %s, ", f->is_frozen ? "true" : "false");
 	if (f->has_meta)
@@ -407,7 +415,7 @@ static void print_layout(const struct snapshot_info *info, const struct dataset_
 	if (info->layout == CHUNK_LAYOUT_PLAIN)
 		return;
 	printf("layout    %s\nfields    ", chunk_layout_name(info->layout));
-	if (!f->first || !print_fields(info->layout, f->first, f->first_bytes, false))
+	if (!f->first || !print_fields(info, f->first, f->first_bytes, false))
 		fputs("the first sample cannot be read", stdout);
 	else
 		fputs(", of the first sample", stdout);
@@ -521,7 +529,7 @@ static void print_sample_fields(const struct ctl_dataset *d, const char *path, b
 	bool read = ctl_dataset_read(d, path, &data, &bytes, NULL) == 0;
 
 	fputs(json ? ", \"fields\": " : "fields    ", stdout);
-	if (!read || !print_fields(snapshot_info(dataset_snapshot(d->dataset))->layout, data, bytes, json))
+	if (!read || !print_fields(snapshot_info(dataset_snapshot(d->dataset)), data, bytes, json))
 		fputs(json ? "null" : "cannot be read", stdout);
 	if (!json)
 		putchar('\n');

@@ -8,16 +8,24 @@
 #include "client/diesel.h"
 
 _Static_assert((int)DIESEL_FIELD_NONE == (int)FIELD_NONE && (int)DIESEL_FIELD_INT == (int)FIELD_INT &&
-		   DIESEL_FIELDS_MAX == FIELDS_MAX,
+		   (int)DIESEL_FIELD_ENCODED == (int)FIELD_ENCODED && DIESEL_FIELDS_MAX == FIELDS_MAX,
 	       "they have the same numbers");
 
-int diesel_fields_list(uint32_t layout, const void *sample, size_t bytes, struct diesel_field *fields,
-		       uint32_t max, uint32_t *ret_n)
+static int begin(struct fields_walk *w, const struct diesel_dataset_info *of, const void *sample,
+		 size_t bytes)
+{
+	const struct columns columns = {of->columns, of->columns_bytes};
+
+	return fields_begin(w, (enum chunk_layout)of->layout, columns, sample, bytes);
+}
+
+int diesel_fields_list(const struct diesel_dataset_info *of, const void *sample, size_t bytes,
+		       struct diesel_field *fields, uint32_t max, uint32_t *ret_n)
 {
 	struct fields_walk w;
 	struct field f;
 	uint32_t n = 0;
-	int r = fields_begin(&w, (enum chunk_layout)layout, sample, bytes);
+	int r = begin(&w, of, sample, bytes);
 
 	while (r == 0 && (r = fields_next(&w, &f)) > 0) {
 		if (n < max)
@@ -25,7 +33,9 @@ int diesel_fields_list(uint32_t layout, const void *sample, size_t bytes, struct
 							  .name_length = f.name_length,
 							  .data = f.data,
 							  .bytes = f.bytes,
-							  .kind = f.kind};
+							  .kind = f.kind,
+							  .encoding = f.encoding,
+							  .encoding_length = f.encoding_length};
 		n++;
 		r = 0;
 	}
@@ -58,12 +68,12 @@ static void take(const struct fields_found *to, uint32_t i, const struct field *
 	}
 }
 
-static int find(const struct fields_found *to, uint32_t layout, uint32_t i, const struct diesel_item *item,
-		uint32_t *ret_n)
+static int find(const struct fields_found *to, const struct diesel_dataset_info *of, uint32_t i,
+		const struct diesel_item *item, uint32_t *ret_n)
 {
 	struct fields_walk w;
 	struct field f;
-	int r = fields_begin(&w, (enum chunk_layout)layout, item->data, item->bytes);
+	int r = begin(&w, of, item->data ? (const void *)item->data : "", item->bytes);
 
 	*ret_n = 0;
 	while (r == 0 && (r = fields_next(&w, &f)) > 0) {
@@ -74,16 +84,17 @@ static int find(const struct fields_found *to, uint32_t layout, uint32_t i, cons
 	return r;
 }
 
-int diesel_fields_find(uint32_t layout, const struct diesel_item *items, uint32_t n, const char *const *names,
-		       const size_t *name_lengths, uint32_t n_names, const void **values, uint32_t *sizes,
-		       uint8_t *kinds, uint32_t *n_fields, uint32_t *wrong)
+int diesel_fields_find(const struct diesel_dataset_info *of, const struct diesel_item *items, uint32_t n,
+		       const char *const *names, const size_t *name_lengths, uint32_t n_names,
+		       const void **values, uint32_t *sizes, uint8_t *kinds, uint32_t *n_fields,
+		       uint32_t *wrong)
 {
 	const struct fields_found to = {names, name_lengths, n_names, n, values, sizes, kinds};
 
 	memset(kinds, DIESEL_FIELD_MISSING, (size_t)n * n_names);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t n_found;
-		int r = find(&to, layout, i, &items[i], &n_found);
+		int r = find(&to, of, i, &items[i], &n_found);
 
 		if (r < 0) {
 			*wrong = i;

@@ -32,6 +32,7 @@ struct turn {
 struct indexing {
 	const struct index_options *options;
 	struct writer *writer;
+	struct row_reader *rows; /* NULL: the samples are in tar shards */
 	struct shards shards;
 	struct path_set paths;
 	struct index_result result;
@@ -399,16 +400,13 @@ static int drop_source(struct indexing *x, struct known_chunks *known, const cha
 
 static int add_rows(struct indexing *x, struct known_chunks *known, struct error *err)
 {
-	struct row_reader *rows;
 	const char *source;
 	struct scanned s;
-	int r = rows_open(x->options->rows, &rows, err);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (known->n)
 		qsort(known->chunks, known->n, sizeof(*known->chunks), compare_known);
-	while ((r = rows_next(rows, &s, &source, err)) > 0) {
+	while ((r = rows_next(x->rows, &s, &source, err)) > 0) {
 		const struct shard shard = {.path = (char *)source, .prefix = (char *)""};
 
 		r = drop_source(x, known, source, err);
@@ -423,7 +421,6 @@ static int add_rows(struct indexing *x, struct known_chunks *known, struct error
 		if (r < 0)
 			break;
 	}
-	rows_free(rows);
 	return r;
 }
 
@@ -480,14 +477,17 @@ static int index_all(struct indexing *x, struct error *err)
 
 int index_run(const struct index_options *o, struct index_result *ret, struct error *err)
 {
-	const struct pack_options options = {.dataset = o->dataset,
-					     .chunk_bytes = o->chunk_bytes,
-					     .command = o->command,
-					     .append = true,
-					     .layout = o->rows ? CHUNK_LAYOUT_PLAIN : CHUNK_LAYOUT_TAR};
+	struct pack_options options = {.dataset = o->dataset,
+				       .chunk_bytes = o->chunk_bytes,
+				       .command = o->command,
+				       .append = true,
+				       .layout = CHUNK_LAYOUT_TAR};
 	struct indexing x = {.options = o};
-	int r = o->rows ? 0 : shards_find(o->arguments, o->n_arguments, &x.shards, err);
+	int r = o->rows ? rows_open(o->rows, &x.rows, err)
+			: shards_find(o->arguments, o->n_arguments, &x.shards, err);
 
+	if (r == 0 && x.rows)
+		options.layout = rows_layout(x.rows, &options.columns);
 	pthread_mutex_init(&x.lock, NULL);
 	pthread_cond_init(&x.changed, NULL);
 	if (r == 0)
@@ -495,6 +495,7 @@ int index_run(const struct index_options *o, struct index_result *ret, struct er
 	if (r == 0)
 		r = index_all(&x, err);
 	writer_free(x.writer);
+	rows_free(x.rows);
 	shards_free(&x.shards);
 	path_set_free(&x.paths);
 	free(x.turns);

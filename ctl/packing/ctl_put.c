@@ -95,7 +95,7 @@ static int take_sample(struct input *in, struct writer *w, struct error *err)
 	};
 
 	in->from += sizeof(record) + record.path_length + record.bytes;
-	r = writer_set_layout(w, (enum chunk_layout)record.layout, err);
+	r = writer_set_layout(w, (enum chunk_layout)record.layout, (struct columns){0}, err);
 	if (r == 0)
 		r = writer_add(w, &sample, err);
 	return r < 0 ? r : 1;

@@ -72,6 +72,14 @@ int codecs_new(const struct codecs_setup *setup, struct codecs **ret)
 					.sample_layout = (uint32_t)setup->sample_layout};
 	if (setup->field)
 		snprintf(c->begin.field, sizeof(c->begin.field), "%s", setup->field);
+	if (setup->field && chunk_layout_has_columns(setup->sample_layout)) {
+		int r = column_find(setup->columns, setup->field, strlen(setup->field), &c->begin.column);
+
+		if (r < 0) {
+			free(c);
+			return r;
+		}
+	}
 	c->slots = setup->slots;
 	c->slots_fd = setup->slots_fd;
 	c->plugin_fd = setup->plugin_fd;

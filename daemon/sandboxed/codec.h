@@ -96,7 +96,8 @@ struct codecs_setup {
 	const struct recipe *recipe;
 	int plugin_fd; /* file of the recipe's codec (plugin.h), or -EBADF */
 	enum chunk_layout sample_layout;
-	const char *field; /* field of the samples that is decoded; "": whole samples */
+	struct columns columns; /* of this layout, if it has any; not kept */
+	const char *field;      /* field of the samples that is decoded; "": whole samples */
 	uint64_t seed;
 	const struct ring_layout *layout; /* layout of the session */
 	uint32_t n_slots, batch;
@@ -105,7 +106,8 @@ struct codecs_setup {
 	uint32_t max_idle; /* maximum number of idle processes */
 };
 
-/* Creates the codecs of a session. -ENOMEM. */
+/* Creates the codecs of a session. -ENOMEM; -ENOENT: the layout has columns, but not one of the field's name.
+ */
 int codecs_new(const struct codecs_setup *setup, struct codecs **ret);
 
 /*

@@ -14,6 +14,7 @@
 #include "client/protocol.h"
 #include "client/ring.h"
 #include "codec.h"
+#include "dataset/columns.h"
 #include "image/recipe.h"
 #include "lib/error.h"
 
@@ -34,6 +35,7 @@ struct codec_begin {
 	uint32_t n_slots;
 	uint32_t batch;               /* maximum number of items in a slot */
 	uint32_t sample_layout;       /* enum chunk_layout */
+	struct column_place column;   /* where that field lies, in layouts that have columns */
 	char field[WIRE_FIELD_BYTES]; /* field of the samples that is decoded; "": whole samples */
 };
 

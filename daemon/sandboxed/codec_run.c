@@ -470,7 +470,17 @@ static int narrow_to_field(struct codec_sample *j)
 
 	if (length == 0)
 		return NEXT;
-	r = fields_begin(&walk, (enum chunk_layout)b->sample_layout, j->data, j->bytes);
+	if (chunk_layout_has_columns((enum chunk_layout)b->sample_layout)) {
+		const void *value;
+		size_t bytes;
+
+		if (column_value(&b->column, j->data, j->bytes, &value, &bytes) < 0)
+			return error_set(&j->err, -EBADMSG, "its fields are damaged");
+		j->data = value;
+		j->bytes = (uint32_t)bytes;
+		return NEXT;
+	}
+	r = fields_begin(&walk, (enum chunk_layout)b->sample_layout, (struct columns){0}, j->data, j->bytes);
 	all = walk;
 	while (r == 0 && (r = fields_next(&walk, &f)) > 0) {
 		if (f.name_length == length && memcmp(f.name, b->field, length) == 0) {

@@ -20,6 +20,7 @@
 #include "daemon/cache/peers/memberships.h"
 #include "daemon/cache/policy.h"
 #include "daemon/node/turns.h"
+#include "dataset/columns.h"
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -322,6 +323,7 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 						      .recipe = &o->request.recipe,
 						      .plugin_fd = plugin_fd,
 						      .sample_layout = o->dataset->info.layout,
+						      .columns = o->dataset->info.columns,
 						      .field = s->field,
 						      .seed = o->request.seed,
 						      .layout = &s->slots.layout,
@@ -337,7 +339,9 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 static int check_field(const struct session *s, struct error *err)
 {
 	const struct recipe *recipe = &s->order.request.recipe;
-	bool has_fields = s->order.dataset->info.layout != CHUNK_LAYOUT_PLAIN;
+	const struct snapshot_info *info = &s->order.dataset->info;
+	bool has_fields = info->layout != CHUNK_LAYOUT_PLAIN;
+	struct column_place column;
 
 	if (recipe->kind && has_fields != (s->field[0] != '\0'))
 		return error_set(err, -EINVAL,
@@ -347,6 +351,10 @@ static int check_field(const struct session *s, struct error *err)
 				 s->order.dataset->path);
 	if (!recipe->kind && s->field[0])
 		return error_set(err, -EINVAL, "a field is named, without a recipe for it");
+	if (s->field[0] && chunk_layout_has_columns(info->layout) &&
+	    column_find(info->columns, s->field, strlen(s->field), &column) < 0)
+		return error_set(err, -EINVAL, "samples of %s have no such field as the client names",
+				 s->order.dataset->path);
 	if (s->field[0] && recipe->damage == RECIPE_DAMAGE_ZERO)
 		return error_set(err, -EINVAL,
 				 "a damaged field cannot become zeros: leave damaged samples out "

@@ -25,7 +25,7 @@ bool chunk_name_is_valid(const char *name, size_t length)
 
 const char *chunk_layout_name(enum chunk_layout layout)
 {
-	static const char *const names[CHUNK_N_LAYOUTS] = {"plain", "fields", "tar"};
+	static const char *const names[CHUNK_N_LAYOUTS] = {"plain", "fields", "tar", "mds", "litdata"};
 
 	return layout < CHUNK_N_LAYOUTS ? names[layout] : "unknown";
 }

@@ -35,6 +35,23 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 	return 0;
 }
 
+int chunk_columns(const struct chunk_header *h, struct columns *ret)
+{
+	uint32_t at = h->columns_offset, bytes;
+
+	if (h->flags & CHUNK_FLAG_TOMBSTONE || !chunk_layout_has_columns(chunk_layout_of(h->flags))) {
+		*ret = (struct columns){0};
+		return 0;
+	}
+	if (at < sizeof(*h) || at > h->payload_offset || h->payload_offset - at < sizeof(bytes))
+		return -EBADMSG;
+	memcpy(&bytes, (const char *)h + at, sizeof(bytes)); /* struct columns_head */
+	if (bytes > h->payload_offset - at)
+		return -EBADMSG;
+	*ret = (struct columns){(const char *)h + at, bytes};
+	return 0;
+}
+
 /* A matching checksum does not prove that the fields are valid: a hostile writer can compute checksums, too.
  */
 static int check_header(const struct chunk_header *header, uint64_t file_bytes, bool is_plain,
@@ -42,6 +59,7 @@ static int check_header(const struct chunk_header *header, uint64_t file_bytes, 
 {
 	uint64_t wanted = is_plain ? header->file_bytes : chunk_stored_bytes(header);
 	struct chunk_blocks blocks;
+	struct columns columns;
 	uint64_t names_offset = sizeof(*header) + (uint64_t)header->n_records * sizeof(struct chunk_record);
 
 	if (header->flags & ~(uint32_t)CHUNK_KNOWN_FLAGS || chunk_layout_of(header->flags) >= CHUNK_N_LAYOUTS)
@@ -58,7 +76,8 @@ static int check_header(const struct chunk_header *header, uint64_t file_bytes, 
 	    header->payload_offset > header->file_bytes ||
 	    ((header->flags & CHUNK_FLAG_TOMBSTONE) && header->file_bytes != header->payload_offset) ||
 	    ((header->flags & CHUNK_FLAG_COMPRESSED) && chunk_blocks_in_head(header, &blocks) < 0) ||
-	    ((header->flags & CHUNK_FLAG_EXTERNAL) && external_in_head(header, NULL) < 0))
+	    ((header->flags & CHUNK_FLAG_EXTERNAL) && external_in_head(header, NULL) < 0) ||
+	    chunk_columns(header, &columns) < 0)
 		return error_set(err, -EBADMSG, "%s: the chunk's header contradicts itself; " DAMAGED,
 				 origin);
 	return 0;

@@ -27,6 +27,7 @@ struct chunk_builder {
 	struct compressor *compressor; /* made for that level or an earlier one; NULL: none needed yet */
 	struct buffer lengths;         /* stored lengths of the blocks */
 	struct buffer stored;          /* the payload as it is in the file, if the chunk is compressed */
+	struct columns columns;        /* {0}: the layout has none */
 	struct external source;        /* of an external chunk; the range ends where the last sample does */
 };
 
@@ -68,6 +69,7 @@ void chunk_builder_reset(struct chunk_builder *b, uint32_t flags)
 	b->level = flags & (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_EXTERNAL) ? 0 : b->next_level;
 	b->n_records = 0;
 	b->payload_bytes = 0;
+	b->columns = (struct columns){0};
 	b->records.bytes = b->names.bytes = b->payload.bytes = b->head.bytes = 0;
 }
 
@@ -82,6 +84,11 @@ void chunk_builder_external(struct chunk_builder *b, const struct external *sour
 void chunk_builder_end_source(struct chunk_builder *b)
 {
 	b->source.range.is_last = 1;
+}
+
+void chunk_builder_columns(struct chunk_builder *b, struct columns columns)
+{
+	b->columns = columns;
 }
 
 void chunk_builder_compress(struct chunk_builder *b, int level)
@@ -116,6 +123,7 @@ static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_rec
 
 	if (b->flags & CHUNK_FLAG_EXTERNAL)
 		table = sizeof(struct chunk_external) + b->source.range.name_length;
+	table = round_up(table, sizeof(uint32_t)) + b->columns.bytes;
 	return round_up(blocks_offset_with(b, more_records, more_names) + table, CHUNK_ALIGN);
 }
 
@@ -305,6 +313,13 @@ static void add_source(struct chunk_builder *b, uint64_t head_bytes)
 	buffer_append(&b->head, source->name, source->range.name_length);
 }
 
+static void add_columns(struct chunk_builder *b)
+{
+	buffer_zero_to(&b->head, round_up(b->head.bytes, sizeof(uint32_t)));
+	((struct chunk_header *)b->head.data)->columns_offset = (uint32_t)b->head.bytes;
+	buffer_append(&b->head, b->columns.data, b->columns.bytes); /* head_bytes_with() has reserved space */
+}
+
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err)
 {
@@ -341,6 +356,8 @@ int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uin
 		add_table(b, head_bytes);
 	if (b->flags & CHUNK_FLAG_EXTERNAL)
 		add_source(b, head_bytes);
+	if (b->columns.bytes)
+		add_columns(b);
 	buffer_zero_to(&b->head, head_bytes);
 
 	struct chunk_record *records = (struct chunk_record *)(b->head.data + sizeof(header));

@@ -4,22 +4,26 @@
 #include <errno.h>
 #include <string.h>
 
+#include "fields_columns.h"
 #include "fields_tar.h"
 #include "lib/utf8.h"
 
 const char *field_kind_name(enum field_kind kind)
 {
-	static const char *const names[FIELD_N_KINDS] = {"bytes", "text",  "json", "image", "array",
-							 "int",   "float", "bool", "none"};
+	static const char *const names[] = {"bytes", "text",  "json", "image", "array",
+					    "int",   "float", "bool", "none",  "encoded"};
 
-	return kind < FIELD_N_KINDS ? names[kind] : "unknown";
+	return kind <= FIELD_ENCODED ? names[kind] : "unknown";
 }
 
-int fields_begin(struct fields_walk *w, enum chunk_layout layout, const void *sample, size_t bytes)
+int fields_begin(struct fields_walk *w, enum chunk_layout layout, struct columns columns, const void *sample,
+		 size_t bytes)
 {
 	struct fields_head head;
 
-	*w = (struct fields_walk){.sample = sample, .bytes = bytes, .layout = layout};
+	*w = (struct fields_walk){.sample = sample, .bytes = bytes, .layout = layout, .columns = columns};
+	if (chunk_layout_has_columns(layout))
+		return fields_columns_begin(w);
 	if (layout == CHUNK_LAYOUT_TAR)
 		return bytes ? 0 : -EBADMSG;
 	if (layout != CHUNK_LAYOUT_FIELDS)
@@ -35,7 +39,7 @@ int fields_begin(struct fields_walk *w, enum chunk_layout layout, const void *sa
 	return 0;
 }
 
-static bool is_name(const char *name, size_t length)
+bool fields_name_is_valid(const char *name, size_t length)
 {
 	while (length) {
 		size_t n = utf8_decode(name, length, NULL);
@@ -81,7 +85,7 @@ static int next_entry(struct fields_walk *w, struct field *ret)
 	    .kind = (enum field_kind)e.kind,
 	};
 
-	if (!has_length(f.kind, f.bytes) || !is_name(f.name, f.name_length))
+	if (!has_length(f.kind, f.bytes) || !fields_name_is_valid(f.name, f.name_length))
 		return -EBADMSG;
 	*ret = f;
 	return 1;
@@ -89,5 +93,8 @@ static int next_entry(struct fields_walk *w, struct field *ret)
 
 int fields_next(struct fields_walk *w, struct field *ret)
 {
+	*ret = (struct field){0};
+	if (chunk_layout_has_columns(w->layout))
+		return fields_columns_next(w, ret);
 	return w->layout == CHUNK_LAYOUT_TAR ? fields_tar_next(w, ret) : next_entry(w, ret);
 }

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "lib/text.h"
-#include "lib/utf8.h"
 
 static const char *printable(const struct field *f, char *text, size_t size)
 {
@@ -15,14 +14,10 @@ static const char *printable(const struct field *f, char *text, size_t size)
 static int check_name(const struct field *f, struct error *err)
 {
 	char text[160];
-	size_t n = 0;
 
-	for (size_t at = 0; at < f->name_length; at += n) {
-		n = f->name[at] ? utf8_decode(f->name + at, f->name_length - at, NULL) : 0;
-		if (n == 0)
-			return error_set(err, -EINVAL, "invalid field name '%s': must be UTF-8, without NUL",
-					 printable(f, text, sizeof(text)));
-	}
+	if (!fields_name_is_valid(f->name, f->name_length))
+		return error_set(err, -EINVAL, "invalid field name '%s': must be UTF-8, without NUL",
+				 printable(f, text, sizeof(text)));
 	if (f->name_length == 0 || f->name_length > FIELDS_NAME_MAX)
 		return error_set(err, -EINVAL, "invalid field name '%s': must have 1 to %u bytes",
 				 printable(f, text, sizeof(text)), FIELDS_NAME_MAX);

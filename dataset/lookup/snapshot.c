@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dataset/checksum/checksum.h"
+#include "dataset/columns.h"
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
@@ -76,8 +77,11 @@ static int check_sections(const struct snapshot *s, struct error *err)
 {
 	const struct snapshot_header *h = &s->header;
 	bool has_digests = h->flags & SNAPSHOT_FLAG_DIGESTS;
+	bool has_columns = chunk_layout_has_columns((enum chunk_layout)h->layout);
+	uint64_t chunks = h->n_chunks * sizeof(struct snapshot_chunk_entry);
+	uint64_t rest = h->sections[SNAPSHOT_CHUNKS].bytes - chunks; /* wraps if they are too few */
 	const uint64_t needed[SNAPSHOT_N_SECTIONS] = {
-	    [SNAPSHOT_CHUNKS] = h->n_chunks * sizeof(struct snapshot_chunk_entry),
+	    [SNAPSHOT_CHUNKS] = chunks + (has_columns && rest <= COLUMNS_MAX_BYTES ? rest : 0),
 	    [SNAPSHOT_RECORDS] = h->n_samples * sizeof(struct snapshot_record),
 	    [SNAPSHOT_HASH] = h->sections[SNAPSHOT_HASH].bytes,
 	    [SNAPSHOT_TREE] = h->n_samples * sizeof(uint32_t),
@@ -138,6 +142,8 @@ static void bind_sections(struct snapshot *s)
 	    .is_external = h->flags & SNAPSHOT_FLAG_EXTERNAL,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	    .layout = (enum chunk_layout)h->layout,
+	    .columns = {s->chunks + h->n_chunks,
+			h->sections[SNAPSHOT_CHUNKS].bytes - h->n_chunks * sizeof(*s->chunks)},
 	};
 }
 

@@ -403,7 +403,7 @@ static int copy_chunk(struct purge *p, size_t at)
 	if (r == 0)
 		writer_compress(p->w, view.header->flags & CHUNK_FLAG_COMPRESSED ? view.header->level : 0);
 	if (r == 0)
-		r = writer_set_layout(p->w, chunk_layout_of(view.header->flags), p->err);
+		r = writer_set_layout_of(p->w, view.header, p->err);
 	for (uint32_t i = 0; r == 0 && i < view.header->n_records; i++) {
 		const struct purge_sample *sample = purge_find_sample(&p->plan, (uint32_t)at, i);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
@@ -28,6 +29,7 @@ struct version_replay {
 	struct change wanted, last; /* entries of the log; version 0: none */
 	struct store *store;
 	struct meta *to;
+	struct buffer columns; /* of the samples' layout */
 	struct error *err;
 };
 
@@ -126,6 +128,11 @@ static int replay_chunk(const struct meta_chunk *chunk, void *context)
 		return error_set(r->err, -EBADMSG,
 				 "%s is not the file that the metadata describes; restore it",
 				 store_describe(r->store, &chunk->id, name));
+	struct columns columns = {0};
+
+	(void)chunk_columns(view.header, &columns); /* the head was checked */
+	if (columns.bytes && !r->columns.bytes && buffer_append(&r->columns, columns.data, columns.bytes) < 0)
+		return error_errno(r->err, -ENOMEM, "%s", r->name);
 	result = meta_add_chunk(r->to, &view, r->err);
 	if (result == 0 && chunk->has_sha256)
 		result = meta_put_digest(r->to, &chunk->id, &chunk->sha256, r->err);
@@ -147,9 +154,10 @@ static int replay_all(struct meta *meta, struct version_replay *r, const struct 
 
 static int make_snapshot(struct version_replay *r, const char *folder)
 {
+	const struct snapshot_source from = {.meta = r->to, .columns = {r->columns.data, r->columns.bytes}};
 	_cleanup_(closep) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int result = fd < 0 ? error_errno(r->err, -errno, "cannot open %s", folder)
-			    : snapshot_stage(r->to, r->version, r->wanted.time_ns, fd, folder, NULL, r->err);
+			    : snapshot_stage(&from, r->version, r->wanted.time_ns, fd, folder, NULL, r->err);
 
 	return result < 0 ? result : snapshot_publish(fd, folder, r->err);
 }
@@ -190,6 +198,7 @@ static int fill(struct version_place *v, struct meta *meta, const struct meta_in
 		result = make_snapshot(r, v->place.folder);
 	meta_free(r->to);
 	store_free(r->store);
+	buffer_free(&r->columns);
 	return result;
 }
 

@@ -279,6 +279,11 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 			  : add_chunk(b, &entry, chunk->flags, chunk->has_sha256 ? &chunk->sha256 : NULL);
 }
 
+void snapshot_builder_columns(struct snapshot_builder *b, struct columns columns)
+{
+	b->columns = columns;
+}
+
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint64_t *ret)
 {
 	const struct snapshot_chunk_entry *chunks = builder_chunks(b);
@@ -372,15 +377,31 @@ int builder_end_section(struct snapshot_builder *b, struct section_writer *w, en
 	return r;
 }
 
-int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
-			  const struct buffer *from)
+static int write_parts(struct snapshot_builder *b, enum snapshot_section section, const struct buffer *from,
+		       struct columns columns)
 {
 	_cleanup_(section_free) struct section_writer w = {0};
 	int r = builder_begin_section(b, &w);
 
 	if (r == 0)
 		r = section_add(&w, from->data, from->bytes);
+	if (r == 0)
+		r = section_add(&w, columns.data, columns.bytes);
 	return r < 0 ? r : builder_end_section(b, &w, section);
+}
+
+int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
+			  const struct buffer *from)
+{
+	return write_parts(b, section, from, (struct columns){0});
+}
+
+int builder_write_tables(struct snapshot_builder *b)
+{
+	bool has_columns = chunk_layout_has_columns((enum chunk_layout)b->header.layout);
+	int r = write_parts(b, SNAPSHOT_CHUNKS, &b->chunks, has_columns ? b->columns : (struct columns){0});
+
+	return r < 0 ? r : builder_write_section(b, SNAPSHOT_DIGESTS, &b->digests);
 }
 
 /* Writes the data of all entries, one after another. */
@@ -572,9 +593,7 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 	if (r == 0)
 		r = write_sorted(b, SNAPSHOT_CLASSES, b->classes);
 	if (r == 0)
-		r = builder_write_section(b, SNAPSHOT_CHUNKS, &b->chunks);
-	if (r == 0)
-		r = builder_write_section(b, SNAPSHOT_DIGESTS, &b->digests);
+		r = builder_write_tables(b);
 	if (r == 0)
 		r = builder_write_header(b);
 	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", origin) : 0;

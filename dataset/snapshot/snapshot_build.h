@@ -27,6 +27,9 @@ void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progres
  * order or comes after a path, or some chunks have digests and others have none. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
+/* Sets the columns of the samples' layout; borrowed until the end. */
+void snapshot_builder_columns(struct snapshot_builder *b, struct columns columns);
+
 /* Adds a path. If several records have the same path, the last one in storage order counts. -EINVAL: the
  * chunk is unknown, or no valid chunk holds such a record; -EOVERFLOW: too many samples for one snapshot;
  * -errno of the file used for sorting. */
@@ -62,8 +65,8 @@ int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *vi
 			 const struct digest *sha256);
 /* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base does not allow it,
  * or there are too many changes; build the snapshot from scratch, in an empty file. -EEXIST, -errno. */
-int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
-		    uint64_t created_ns, int fd, const char *origin, struct error *err);
+int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, struct columns columns,
+		    uint64_t version, uint64_t created_ns, int fd, const char *origin, struct error *err);
 
 /*
  * Writing in two steps, so that the metadata can be committed between them: snapshot_stage() does all of the
@@ -75,12 +78,10 @@ struct snapshot_progress {
 	void *context;
 };
 
-/* progress: or NULL */
-int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
-		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err);
-/* Sources of a snapshot, for snapshot_stage_from(): the metadata, and optionally more. */
+/* Sources of a snapshot: the metadata, and optionally more. */
 struct snapshot_source {
 	struct meta *meta;
+	struct columns columns; /* of the samples' layout, which metadata lack */
 	/* Builder to which all chunks were replayed, or NULL. */
 	struct snapshot_builder *builder;
 	/* Changes since the metadata was `before`, or NULL. If they are few, and DATASET/snapshot is of that
@@ -88,9 +89,9 @@ struct snapshot_source {
 	struct snapshot_changes *changes;
 	const struct meta_info *before;
 };
-int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, uint64_t created_ns,
-			int dataset_fd, const char *dataset_path, const struct snapshot_progress *progress,
-			struct error *err);
+/* progress: or NULL */
+int snapshot_stage(const struct snapshot_source *from, uint64_t version, uint64_t created_ns, int dataset_fd,
+		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err);
 int snapshot_publish(int dataset_fd, const char *dataset_path, struct error *err);
 void snapshot_unstage(int dataset_fd);
 #define SNAPSHOT_STAGED_FILE ".snapshot.tmp"

@@ -19,6 +19,7 @@ struct snapshot_builder {
 	struct spill_sort *tree;    /* key: place in tree order; its sample */
 	struct spill_sort *classes; /* key: number; struct snapshot_class */
 	enum chunk_layout layout;
+	struct columns columns;
 	uint64_t n_added;
 	progress_callback *progress; /* or NULL */
 	void *progress_context;
@@ -86,6 +87,8 @@ int builder_write_header(struct snapshot_builder *b);
 /* Writes a section as a whole. Errors as section_begin() and section_end(). */
 int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
 			  const struct buffer *from);
+/* Writes the chunk table with the columns, and the digests. Errors as builder_write_section(). */
+int builder_write_tables(struct snapshot_builder *b);
 
 /* Begin a section after the written data, and end it. Errors as section_begin() and section_end(). */
 int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w);

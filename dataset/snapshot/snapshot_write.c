@@ -18,6 +18,7 @@ struct staged_snapshot {
 	const char *dataset_path;
 	uint64_t version;
 	uint64_t created_ns;
+	struct columns columns;
 	const struct snapshot_progress *progress; /* or NULL */
 };
 
@@ -57,6 +58,7 @@ static void builder_freep(struct snapshot_builder **b)
 
 static int finish(struct snapshot_builder *builder, const struct staged_snapshot *s, struct error *err)
 {
+	snapshot_builder_columns(builder, s->columns);
 	return snapshot_builder_finish(builder, s->version, s->created_ns, s->fd, s->dataset_path, err);
 }
 
@@ -124,8 +126,8 @@ static int update(const struct snapshot_source *from, const struct staged_snapsh
 	base_fd = file_to_read(s->dataset_fd, SNAPSHOT_FILE, false);
 	if (base_fd >= 0 && snapshot_open_fd(base_fd, s->dataset_path, &base, NULL) == 0 &&
 	    is_of(base, from->meta, from->before))
-		r = snapshot_update(base, from->changes, s->version, s->created_ns, s->fd, s->dataset_path,
-				    err);
+		r = snapshot_update(base, from->changes, s->columns, s->version, s->created_ns, s->fd,
+				    s->dataset_path, err);
 	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(s->fd, 0) < 0)
 		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, s->dataset_path);
 	return r;
@@ -142,17 +144,8 @@ static int write_file(const struct snapshot_source *from, const struct staged_sn
 	return r == SNAPSHOT_NOT_UPDATED ? build(from->meta, s, err) : r;
 }
 
-int snapshot_stage(struct meta *meta, uint64_t version, uint64_t created_ns, int dataset_fd,
+int snapshot_stage(const struct snapshot_source *from, uint64_t version, uint64_t created_ns, int dataset_fd,
 		   const char *dataset_path, const struct snapshot_progress *progress, struct error *err)
-{
-	const struct snapshot_source from = {.meta = meta};
-
-	return snapshot_stage_from(&from, version, created_ns, dataset_fd, dataset_path, progress, err);
-}
-
-int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, uint64_t created_ns,
-			int dataset_fd, const char *dataset_path, const struct snapshot_progress *progress,
-			struct error *err)
 {
 	unlinkat(dataset_fd, SNAPSHOT_STAGED_FILE,
 		 0); /* left by a dead writer, because the caller holds the writer lock */
@@ -161,7 +154,8 @@ int snapshot_stage_from(const struct snapshot_source *from, uint64_t version, ui
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" SNAPSHOT_STAGED_FILE, dataset_path);
-	const struct staged_snapshot staged = {fd, dataset_fd, dataset_path, version, created_ns, progress};
+	const struct staged_snapshot staged = {fd,         dataset_fd,    dataset_path, version,
+					       created_ns, from->columns, progress};
 	int r = write_file(from, &staged, err);
 
 	if (r < 0) {

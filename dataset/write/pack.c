@@ -280,7 +280,7 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
 	if (r == 0 && o->layout < CHUNK_N_LAYOUTS)
-		r = writer_set_layout(w, o->layout, err);
+		r = writer_set_layout(w, o->layout, o->columns, err);
 	if (r == 0 && o->keep_digests)
 		r = writer_keep_digests(w, err);
 	if (r < 0)
@@ -486,8 +486,10 @@ int pack_run(const struct pack_options *options, struct pack_result *ret, struct
 		    "%s is a dataset, whose samples have their classes: --labels applies only to files of a "
 		    "folder or an archive",
 		    options->source);
-	if (r == 0 && p.source)
+	if (r == 0 && p.source) {
 		with_layout.layout = snapshot_info(dataset_snapshot(p.source->dataset))->layout;
+		with_layout.columns = snapshot_info(dataset_snapshot(p.source->dataset))->columns;
+	}
 	if (r == 0)
 		r = pack_open(&with_layout, &p.writer, err);
 	if (r == 0)

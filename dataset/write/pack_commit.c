@@ -81,7 +81,7 @@ static int add_again(struct writer *w, const struct chunk_id *id, struct error *
 	if (r == 0 && (view.header->flags & CHUNK_FLAG_COMPRESSED))
 		r = chunk_make_plain(file, store_describe(writer_store(w), id, name), &plain, NULL, err);
 	if (r == 0)
-		r = writer_set_layout(w, chunk_layout_of(view.header->flags), err);
+		r = writer_set_layout_of(w, view.header, err);
 	return r < 0 ? r
 		     : add_records(w, &view, plain ? plain : file, store_describe(writer_store(w), id, name),
 				   err);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/columns.h"
 #include "dataset/writer.h"
 
 #include <assert.h>
@@ -175,12 +176,44 @@ void writer_compress(struct writer *w, int level)
 	w->level = level;
 }
 
+static struct columns columns_of(const struct buffer *b)
+{
+	return (struct columns){b->data, b->bytes};
+}
+
+static int keep_columns(struct buffer *to, struct columns columns)
+{
+	if (columns_equal(columns_of(to), columns))
+		return 0;
+	to->bytes = 0;
+	return buffer_append(to, columns.data, columns.bytes);
+}
+
+struct layout_search {
+	struct writer *w;
+	struct error *err;
+};
+
 static int take_layout(const struct meta_chunk *chunk, void *context)
 {
-	struct writer *w = context;
+	struct layout_search *search = context;
+	struct writer *w = search->w;
+	_cleanup_(freep) void *head = NULL;
+	struct columns columns = {0};
+	struct chunk_view view;
+	int r = 0;
 
 	if (chunk->flags & CHUNK_FLAG_TOMBSTONE)
 		return 0;
+	if (chunk_layout_has_columns(chunk_layout_of(chunk->flags))) { /* which only the file has */
+		r = store_read_head(w->store, &chunk->id, &head, &view, search->err);
+		if (r == 0)
+			r = chunk_columns(view.header, &columns);
+	}
+	if (r == 0 && keep_columns(&w->known_columns, columns) < 0)
+		r = error_errno(search->err, -ENOMEM, "%s", w->path);
+	if (r < 0)
+		return r;
 	w->known_layout = chunk_layout_of(chunk->flags);
 	w->has_known_layout = true;
 	return 1;
@@ -190,7 +223,7 @@ int writer_known_layout(struct writer *w, enum chunk_layout *ret, struct error *
 {
 	int r = w->has_known_layout || w->rebuilt || !w->info.n_chunks
 		    ? 0
-		    : meta_each_chunk(w->meta, take_layout, w, err);
+		    : meta_each_chunk(w->meta, take_layout, &(struct layout_search){w, err}, err);
 
 	if (r < 0)
 		return r;
@@ -199,7 +232,7 @@ int writer_known_layout(struct writer *w, enum chunk_layout *ret, struct error *
 }
 
 /* Checks that samples of this layout may be added. The first ones decide for the dataset. */
-static int check_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+static int check_layout(struct writer *w, enum chunk_layout layout, struct columns columns, struct error *err)
 {
 	enum chunk_layout known;
 	int r = writer_known_layout(w, &known, err);
@@ -209,13 +242,34 @@ static int check_layout(struct writer *w, enum chunk_layout layout, struct error
 				 "%s has samples of the layout '%s', so samples of the layout '%s' cannot be "
 				 "added: choose a new directory",
 				 w->path, chunk_layout_name(known), chunk_layout_name(layout));
+	if (r > 0 && !columns_equal(columns, columns_of(&w->known_columns)))
+		return error_set(err, -EEXIST,
+				 "%s has samples with other columns or encodings, so these cannot be added: "
+				 "choose a new directory",
+				 w->path);
 	return r < 0 ? r : 0;
 }
 
-int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+int writer_set_layout(struct writer *w, enum chunk_layout layout, struct columns columns, struct error *err)
 {
-	w->layout = layout;
-	return check_layout(w, layout, err);
+	int r = chunk_layout_has_columns(layout) != (columns.bytes > 0)
+		    ? error_set(err, -EINVAL, "samples of the layout '%s' %s columns",
+				chunk_layout_name(layout), columns.bytes ? "have no" : "need")
+		    : check_layout(w, layout, columns, err);
+
+	if (r == 0 && keep_columns(&w->columns, columns) < 0)
+		r = error_errno(err, -ENOMEM, "%s", w->path);
+	if (r == 0)
+		w->layout = layout;
+	return r;
+}
+
+int writer_set_layout_of(struct writer *w, const struct chunk_header *h, struct error *err)
+{
+	struct columns columns = {0};
+
+	(void)chunk_columns(h, &columns); /* its head was checked */
+	return writer_set_layout(w, chunk_layout_of(h->flags), columns, err);
 }
 
 enum chunk_layout writer_layout(const struct writer *w)
@@ -223,10 +277,13 @@ enum chunk_layout writer_layout(const struct writer *w)
 	return w->layout;
 }
 
-static int take_added_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+static int take_added_layout(struct writer *w, enum chunk_layout layout, struct columns columns,
+			     struct error *err)
 {
-	int r = check_layout(w, layout, err);
+	int r = check_layout(w, layout, columns, err);
 
+	if (r == 0 && keep_columns(&w->known_columns, columns) < 0)
+		r = error_errno(err, -ENOMEM, "%s", w->path);
 	if (r == 0) {
 		w->has_known_layout = true;
 		w->known_layout = layout;
@@ -237,18 +294,21 @@ static int take_added_layout(struct writer *w, enum chunk_layout layout, struct 
 static int take_chunk_layout(struct writer *w, const struct chunk_header *h, struct error *err)
 {
 	enum chunk_layout layout = chunk_layout_of(h->flags);
+	struct columns columns = {0};
 	char name[STORE_NAME_MAX];
 
 	if (h->flags & CHUNK_FLAG_TOMBSTONE)
 		return 0;
-	if (w->rebuilt && w->has_known_layout && layout != w->known_layout)
+	(void)chunk_columns(h, &columns); /* its head was checked */
+	if (w->rebuilt && w->has_known_layout &&
+	    (layout != w->known_layout || !columns_equal(columns, columns_of(&w->known_columns))))
 		return error_set(
 		    err, -EEXIST,
-		    "%s has samples of the layout '%s', but earlier chunks have '%s': move it to "
+		    "%s has samples of the layout '%s', but earlier chunks have %s'%s': move it to "
 		    "another dataset, and run the command again",
 		    store_describe(w->store, &h->id, name), chunk_layout_name(layout),
-		    chunk_layout_name(w->known_layout));
-	return take_added_layout(w, layout, err);
+		    layout == w->known_layout ? "other columns of " : "", chunk_layout_name(w->known_layout));
+	return take_added_layout(w, layout, columns, err);
 }
 
 static size_t n_chunks_of(const struct writer *w)
@@ -312,6 +372,8 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 			if (r == 0) {
 				chunk_builder_compress(w->current, w->level);
 				chunk_builder_reset(w->current, flags);
+				if (!(flags & CHUNK_FLAG_TOMBSTONE))
+					chunk_builder_columns(w->current, columns_of(&w->columns));
 				begin_range(w, flags);
 			}
 			w->current_flags = flags;
@@ -326,7 +388,7 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	int r = take_added_layout(w, w->layout, err);
+	int r = take_added_layout(w, w->layout, columns_of(&w->columns), err);
 
 	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->layout), err);
 }
@@ -354,7 +416,7 @@ int writer_begin_source(struct writer *w, const struct external *source, struct 
 
 int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	int r = take_added_layout(w, w->layout, err);
+	int r = take_added_layout(w, w->layout, columns_of(&w->columns), err);
 
 	return r < 0 ? r : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->layout), err);
 }
@@ -467,13 +529,18 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
 	const struct snapshot_progress progress = {w->progress, w->progress_context};
 	struct snapshot_source from = {.meta = w->meta, .before = &w->info};
+	enum chunk_layout layout;
+	int r = writer_known_layout(w, &layout, err);
+
+	if (r < 0)
+		return r;
+	from.columns = columns_of(&w->known_columns);
 
 	if (!w->drops.bytes) {
 		from.builder = w->builder;
 		from.changes = w->changes;
 	}
-	int r = snapshot_stage_from(&from, version, clock_realtime_ns(), w->dir_fd, w->path, &progress, err);
-
+	r = snapshot_stage(&from, version, clock_realtime_ns(), w->dir_fd, w->path, &progress, err);
 	writer_end_snapshot(w);
 	return r;
 }

@@ -39,8 +39,10 @@ struct writer {
 	enum writer_purpose purpose;
 	bool keeps_digests;
 	enum chunk_layout layout;       /* of samples that are added */
+	struct buffer columns;          /* of this layout */
 	bool has_known_layout;          /* the next field is set */
 	enum chunk_layout known_layout; /* of the dataset's samples */
+	struct buffer known_columns;    /* of the known layout */
 	int level;                      /* compression level of chunks begun from now on; 0: not compressed */
 	struct store *store;
 	struct meta *meta;

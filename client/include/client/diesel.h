@@ -69,9 +69,11 @@ int diesel_dataset_needs_dieselctl(const char *path);
 
 /* How the bytes of a sample hold its fields (docs/reference/formats.md). */
 enum diesel_layout {
-	DIESEL_LAYOUT_PLAIN,  /* one value, without fields */
-	DIESEL_LAYOUT_FIELDS, /* fields with names and kinds */
-	DIESEL_LAYOUT_TAR,    /* the members of a tar archive that share a key */
+	DIESEL_LAYOUT_PLAIN,   /* one value, without fields */
+	DIESEL_LAYOUT_FIELDS,  /* fields with names and kinds */
+	DIESEL_LAYOUT_TAR,     /* the members of a tar archive that share a key */
+	DIESEL_LAYOUT_MDS,     /* columns, as MosaicML Streaming writes them into shards */
+	DIESEL_LAYOUT_LITDATA, /* columns, as LitData writes them into chunks */
 };
 
 struct diesel_dataset_info {
@@ -83,6 +85,9 @@ struct diesel_dataset_info {
 	uint32_t equal_bytes; /* the length of every sample when all are equal, else 0 */
 	uint32_t max_bytes;
 	uint32_t layout; /* enum diesel_layout of all samples */
+	const void
+	    *columns; /* names and encodings of the columns, if the layout has them; borrowed until close */
+	size_t columns_bytes; /* 0: the layout has no columns */
 };
 
 /* Fills in the facts about the dataset. Returns 0. Reads the mapped snapshot, without a request to the
@@ -220,6 +225,8 @@ enum diesel_field_kind {
 	DIESEL_FIELD_FLOAT,         /* float64 */
 	DIESEL_FIELD_BOOL,          /* 1 byte */
 	DIESEL_FIELD_NONE,          /* 0 bytes */
+	DIESEL_FIELD_ENCODED,       /* in another encoding of the format, such as "ndarray:float32"
+				       (diesel_field.encoding) */
 	DIESEL_FIELD_MISSING = 255, /* the sample has no such field */
 };
 
@@ -232,6 +239,9 @@ struct diesel_field {
 	size_t bytes;
 	uint32_t kind; /* enum diesel_field_kind */
 	uint32_t reserved;
+	const char *encoding; /* of a column, as its format names it, not terminated; else NULL. Ignored by
+				 diesel_writer_put_fields() */
+	size_t encoding_length;
 };
 
 /* One sample of a batch. */
@@ -248,18 +258,20 @@ struct diesel_item {
  * decoded. The bytes may come from anybody: results lie inside the sample, and numbers have their length.
  */
 /* Lists the fields of one sample, in the order of storage: fields[max], or as many as there are. *ret_n is
- * their number. -EBADMSG: the sample is damaged; -EINVAL: the layout has no fields. */
-int diesel_fields_list(uint32_t layout, const void *sample, size_t bytes, struct diesel_field *fields,
-		       uint32_t max, uint32_t *ret_n);
+ * their number. of: the dataset's diesel_dataset_info(), of which layout and columns count. sample NULL:
+ * lists the columns, without data. -EBADMSG: the sample is damaged; -EINVAL: the layout has no fields. */
+int diesel_fields_list(const struct diesel_dataset_info *of, const void *sample, size_t bytes,
+		       struct diesel_field *fields, uint32_t max, uint32_t *ret_n);
 /*
  * Finds n_names fields in each of n samples. The k-th field of sample i is at values[k * n + i], has
  * sizes[k * n + i] bytes, and is of kinds[k * n + i] (enum diesel_field_kind). Where a sample has a name
  * twice, the first one counts. n_fields[n] receives how many fields each sample has; NULL: not needed.
  * -EBADMSG: sample *wrong is damaged; -EINVAL: the layout has no fields.
  */
-int diesel_fields_find(uint32_t layout, const struct diesel_item *items, uint32_t n, const char *const *names,
-		       const size_t *name_lengths, uint32_t n_names, const void **values, uint32_t *sizes,
-		       uint8_t *kinds, uint32_t *n_fields, uint32_t *wrong);
+int diesel_fields_find(const struct diesel_dataset_info *of, const struct diesel_item *items, uint32_t n,
+		       const char *const *names, const size_t *name_lengths, uint32_t n_names,
+		       const void **values, uint32_t *sizes, uint8_t *kinds, uint32_t *n_fields,
+		       uint32_t *wrong);
 /* Copies n values, without the first `skip` bytes of each, one after another: to[n * bytes]. -EINVAL: a value
  * has not skip + bytes bytes, or its first `skip` bytes are not those of the first value. */
 int diesel_fields_gather(const void *const *values, const uint32_t *sizes, uint32_t n, size_t skip,

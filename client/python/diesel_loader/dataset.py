@@ -20,7 +20,7 @@ import threading
 
 from . import errors, native
 from .fields import decode
-from .fields.columns import Columns, reader_of
+from .fields.columns import reader_of
 from .native import byref, lib
 from .subset import Subset
 
@@ -258,7 +258,6 @@ class Dataset:
     fields: the names of the fields to take, in this order; others are neither copied nor decoded. "__key__" stands for a sample's
         path, "__label__" for its class number, and "__id__" for its index in this Dataset. Default: all fields. ValueError for a
         dataset without fields.
-    columns: the index.json of MDS shards or LitData chunks that were indexed in place, or its folder. Their columns are the fields.
 
     len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label), read from the files of a folder
     with the caller's own rights, and checked. dieseld serves read_many() and __getitems__(), which read several, from its
@@ -293,9 +292,8 @@ class Dataset:
     _numbers: list[int] | None = None  # index of each own class in _as_classes; the last item is -1, for no class
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
-                 version: int | None = None, fields: Iterable[str] | None = None, columns: str | os.PathLike[str] | None = None) -> None:
+                 version: int | None = None, fields: Iterable[str] | None = None) -> None:
         self._connection = _Connection(place_of(path), socket, daemon, version_number(version))
-        self._columns = None if columns is None else Columns(columns)
         self._asked_fields = None if fields is None else decode.checked(fields)
         self.is_pinned = version is not None
         self._describe()
@@ -322,19 +320,22 @@ class Dataset:
         self._n_samples = info.n_samples
         self._n_classes = info.n_classes
         self._classes = self._class_to_idx = self._targets = None
-        self.reader = reader_of(self.path, info.layout, self._asked_fields, self._columns)
+        columns = ctypes.string_at(info.columns, info.columns_bytes) if info.columns_bytes else b""
+        self.reader = reader_of(self.path, info.layout, columns, self._asked_fields)
         self._number_classes()
 
     @property
     def layout(self) -> str:
         """How the bytes of a sample hold its fields: "plain" (no fields), "fields", "tar", "mds" or "litdata"."""
-        return self.reader.form if self.reader else decode.LAYOUTS[native.LAYOUT_PLAIN]
+        return decode.LAYOUTS[self.reader.layout if self.reader else native.LAYOUT_PLAIN]
 
     @property
     def fields(self) -> tuple[str, ...] | None:
         """The names of the first sample's fields, in the order of storage; None: samples have no fields."""
         if self.reader is None:
             return None
+        if self.reader.columns is not None:
+            return self.reader.columns
         if not len(self):
             return ()
         number = self._number_at(0)
@@ -347,7 +348,7 @@ class Dataset:
 
     @property
     def field_names(self) -> tuple[str, ...] | None:
-        """The names given as fields=; None: all fields."""
+        """The names given as fields=, or of all columns; None: all fields that a sample has."""
         return self.reader.names if self.reader else None
 
     def named(self, number: int) -> str:
@@ -903,9 +904,9 @@ class Dataset:
 
 
 def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,  # noqa: A001
-         version: int | None = None, fields: Iterable[str] | None = None, columns: str | os.PathLike[str] | None = None) -> Dataset:
-    """Returns Dataset(path, socket, daemon, version, fields, columns); modules of other formats also name this open()."""
-    return Dataset(path, socket, daemon, version, fields, columns)
+         version: int | None = None, fields: Iterable[str] | None = None) -> Dataset:
+    """Returns Dataset(path, socket, daemon, version, fields); modules of other formats also name this open()."""
+    return Dataset(path, socket, daemon, version, fields)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:

@@ -242,7 +242,7 @@ class Loader:
             check_named(dataset, loader, transform)
             made = in_fields(transform, lambda name, why: plan_of(
                 transform[name], loader.get(name) if isinstance(loader, dict) else loader, _Field(dataset, name),
-                "it is no stored field" if name in SPECIAL else why or dataset.reader.not_native))
+                "it is no stored field" if name in SPECIAL else why))
             if made.recipe and damaged == "zero":
                 raise ValueError('damaged="zero" applies only to samples without fields: damaged="skip" leaves out samples with a damaged field')
         else:
@@ -809,7 +809,7 @@ class _Field(_Samples):
     def _of(self, i):
         path, data = self._dataset.sample_path(i), self._dataset.read(i)
         try:
-            fields = {name: rest for name, *rest in reversed(listed(self._dataset.reader.layout, native.address_of(data), len(data)))}
+            fields = {name: rest for name, *rest in reversed(self._dataset.reader.listed(native.address_of(data), len(data)))}
         except ValueError as error:
             raise NotUnderstood(f"the first sample, {path}, cannot be read: {error}") from None
         if self._name not in fields:

@@ -35,7 +35,7 @@ __all__ = ["Batches", "ChunkShuffleSampler", "DataLoader", "Dataset", "Decode", 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, like torchvision's ImageFolder.
 
-    path, socket, daemon, version, fields, columns: as of diesel_loader.Dataset. transform, target_transform, loader: as for DataLoader and Decode; a
+    path, socket, daemon, version, fields: as of diesel_loader.Dataset. transform, target_transform, loader: as for DataLoader and Decode; a
     DataLoader uses them unless it has its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes. If samples have
@@ -48,8 +48,8 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
     def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO, version=None,
-                 fields=None, columns=None):
-        super().__init__(path, socket, daemon, version, fields, columns)
+                 fields=None):
+        super().__init__(path, socket, daemon, version, fields)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     @classmethod

@@ -82,7 +82,15 @@ enum chunk_layout {
 	CHUNK_LAYOUT_PLAIN,  /* one value */
 	CHUNK_LAYOUT_FIELDS, /* fields.h */
 	CHUNK_LAYOUT_TAR, /* the members of a tar archive that share a key, without the end of the archive */
+	CHUNK_LAYOUT_MDS, /* columns.h: of shards of MosaicML Streaming */
+	CHUNK_LAYOUT_LITDATA, /* columns.h: of chunks of LitData */
 	CHUNK_N_LAYOUTS,
+};
+
+/* The columns of samples (columns.h). {0}: the layout has none. */
+struct columns {
+	const void *data;
+	size_t bytes;
 };
 
 #define CHUNK_LAYOUT_SHIFT 8 /* of the layout in the flags */
@@ -100,10 +108,10 @@ struct chunk_header {
 	uint32_t n_records;
 	uint32_t names_offset;
 	uint32_t payload_offset; /* also the head's length */
-	uint32_t reserved0;
-	uint64_t file_bytes;    /* length of the plain form */
-	uint64_t payload_bytes; /* stored bytes of all samples, without padding */
-	uint64_t created_ns;    /* CLOCK_REALTIME */
+	uint32_t columns_offset; /* offset in the head of the columns, if the layout has any; otherwise 0 */
+	uint64_t file_bytes;     /* length of the plain form */
+	uint64_t payload_bytes;  /* stored bytes of all samples, without padding */
+	uint64_t created_ns;     /* CLOCK_REALTIME */
 	uint64_t head_xxh3;
 	/* With CHUNK_FLAG_COMPRESSED; otherwise 0. */
 	uint64_t stored_bytes;  /* length of the file; less than file_bytes. Also of external chunks */
@@ -173,8 +181,15 @@ static inline uint32_t chunk_layout_flags(enum chunk_layout layout)
 {
 	return (uint32_t)layout << CHUNK_LAYOUT_SHIFT;
 }
-/* Returns "plain", "fields" or "tar". */
+static inline bool chunk_layout_has_columns(enum chunk_layout layout)
+{
+	return layout == CHUNK_LAYOUT_MDS || layout == CHUNK_LAYOUT_LITDATA;
+}
+/* Returns "plain", "fields", "tar", ... */
 const char *chunk_layout_name(enum chunk_layout layout);
+
+/* Finds the columns in a head that is in memory up to payload_offset. -EBADMSG: they lie outside. */
+int chunk_columns(const struct chunk_header *header, struct columns *ret);
 
 /* Returns the length of the chunk's file. */
 static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)

@@ -38,6 +38,10 @@ void chunk_builder_external(struct chunk_builder *b, const struct external *sour
 /* Marks the chunk as the last one of its source. */
 void chunk_builder_end_source(struct chunk_builder *b);
 
+/* Puts the columns of the layout that was chosen by the last reset into the head; borrowed until the chunk is
+ * finished. */
+void chunk_builder_columns(struct chunk_builder *b, struct columns columns);
+
 /* Compresses chunks from the next reset on with this level (compress.h), as far as that is worth it; 0: does
  * not compress. */
 void chunk_builder_compress(struct chunk_builder *b, int level);

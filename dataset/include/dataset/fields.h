@@ -17,6 +17,8 @@
  * begins with "__", and members that are no files, are no fields. The kind follows from the last extension.
  * Numbers are decimal text.
  *
+ * CHUNK_LAYOUT_MDS, CHUNK_LAYOUT_LITDATA: columns.h. Bytes that begin as an image file are an image.
+ *
  * Thread-safety: a walk belongs to one thread; samples are only read.
  */
 
@@ -37,7 +39,8 @@ enum field_kind {
 	FIELD_FLOAT, /* float64 */
 	FIELD_BOOL,  /* 1 byte */
 	FIELD_NONE,  /* 0 bytes */
-	FIELD_N_KINDS
+	FIELD_N_KINDS,
+	FIELD_ENCODED = FIELD_N_KINDS /* in an encoding of the format that the sample comes from */
 };
 
 struct fields_head {
@@ -62,6 +65,8 @@ struct field {
 	const void *data; /* of any alignment */
 	size_t bytes;
 	enum field_kind kind;
+	const char *encoding; /* of columns (columns.h), such as "ndarray:float32"; encoding_length bytes */
+	size_t encoding_length;
 };
 
 /* Returns "bytes", "text", ...; "unknown" for other numbers. */
@@ -72,15 +77,21 @@ struct fields_walk {
 	const unsigned char *sample;
 	size_t bytes;
 	enum chunk_layout layout;
-	size_t at;                 /* of the next entry or member */
+	struct columns columns;
+	size_t at;                 /* of the next entry, member or value */
+	size_t text, length_at;    /* of the next column's name and length */
 	uint32_t n_left, n_fields; /* entries */
 };
 
-/* Begins a walk. -EBADMSG: this is no sample of that layout; -EINVAL: the layout has no fields. */
-int fields_begin(struct fields_walk *w, enum chunk_layout layout, const void *sample, size_t bytes);
+/* Begins a walk. columns: of the dataset; sample NULL: walks over the columns themselves, whose fields have
+ * no data. -EBADMSG: this is no sample of that layout; -EINVAL: the layout has no fields. */
+int fields_begin(struct fields_walk *w, enum chunk_layout layout, struct columns columns, const void *sample,
+		 size_t bytes);
 /* Returns 1 and the next field, which points into the sample, or 0 at the end. -EBADMSG: damaged. A damaged
  * sample may have two fields of one name. */
 int fields_next(struct fields_walk *w, struct field *ret);
+
+bool fields_name_is_valid(const char *name, size_t length);
 
 /* Checks that a sample can be built of these fields. -EINVAL: the number of fields, a name or a value is
  * invalid; -EEXIST: a name occurs twice; -EFBIG: longer than CHUNK_SAMPLE_MAX_BYTES. err names the field. */

@@ -57,6 +57,7 @@ struct pack_options {
 	bool keep_digests;        /* writer_keep_digests() */
 	int level;                /* writer_compress() */
 	enum chunk_layout layout; /* writer_set_layout(); CHUNK_N_LAYOUTS: the caller calls it */
+	struct columns columns;   /* of the layout; borrowed */
 	pack_rewriter *rewrite;   /* NULL: files are packed as they are */
 
 	/* All may be NULL. */

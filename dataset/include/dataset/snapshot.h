@@ -92,6 +92,7 @@ struct snapshot_info {
 	bool is_external;   /* chunks may have their payload in other files */
 	enum snapshot_names names;
 	enum chunk_layout layout; /* of all samples */
+	struct columns columns;   /* of this layout; nobody has verified them (columns.h) */
 };
 
 /* Returns true if chunks must be read through store_plain_open(). */

@@ -117,10 +117,12 @@ int writer_keep_digests(struct writer *w, struct error *err);
  * the default: does not compress. */
 void writer_compress(struct writer *w, int level);
 
-/* Sets the layout of samples that are added from now on; default: plain. -EEXIST: the dataset has samples of
- * another layout; err says so. writer_add() also returns this error, and writer_commit() for adopted chunks.
- */
-int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err);
+/* Sets the layout of samples that are added from now on, and its columns, of which the writer takes a copy;
+ * default: plain. -EEXIST: the dataset has samples of another layout or other columns; err says so.
+ * writer_add() also returns this error, and writer_commit() for adopted chunks. */
+int writer_set_layout(struct writer *w, enum chunk_layout layout, struct columns columns, struct error *err);
+/* As writer_set_layout(), as the chunk has them, whose head is in memory. */
+int writer_set_layout_of(struct writer *w, const struct chunk_header *header, struct error *err);
 /* Returns the layout of samples that are added. */
 enum chunk_layout writer_layout(const struct writer *w);
 /* Returns 1 and the layout of the dataset's samples, or 0 if it never had one. -errno of the metadata. */

@@ -31,7 +31,7 @@ def members(key, fields, form):
 
 def read(layout, data, names=None):
     """Returns the dict of one sample in memory."""
-    reader = decode.Reader(layout, names, "DATASET")
+    reader = decode.Reader(decode.Form(layout), names, "DATASET")
     return reader.samples(decode.items_of([bytearray(data)]), 1, lambda i: "path", [7], [3], lambda i: "SAMPLE")[0][0]
 
 

@@ -2,6 +2,7 @@
 /* Samples of fields. tests/integration/fields reads tar samples that Python's tarfile makes. */
 #include "tests/support.h"
 
+#include "dataset/columns.h"
 #include "dataset/fields.h"
 
 #include <errno.h>
@@ -29,13 +30,16 @@ static unsigned char *build(const struct field *fields, size_t n, size_t *ret_by
 	return sample;
 }
 
+/* for walk(), of layouts that have columns */
+static struct columns columns;
+
 /* Returns the number of fields, or the error. */
 static int walk(enum chunk_layout layout, const void *sample, size_t bytes, struct field *ret, size_t max)
 {
 	struct fields_walk w;
 	struct field f;
 	size_t n = 0;
-	int r = fields_begin(&w, layout, sample, bytes);
+	int r = fields_begin(&w, layout, columns, sample, bytes);
 
 	while (r == 0 && (r = fields_next(&w, &f)) > 0) {
 		if (n < max)
@@ -259,9 +263,116 @@ static void test_damaged_members_are_refused(void **state)
 	assert_int_equal(walk(CHUNK_LAYOUT_TAR, sample, 0, found, 1), -EBADMSG);
 }
 
+#define COLUMN(NAME, ENCODING, BYTES)                                                                        \
+	{                                                                                                    \
+		.name = NAME, .name_length = strlen(NAME), .encoding = ENCODING,                             \
+		.encoding_length = strlen(ENCODING), .bytes = BYTES                                          \
+	}
+
+static void make_columns(enum chunk_layout layout)
+{
+	const struct field made[] = {COLUMN("text", "str", COLUMN_DIFFERS), COLUMN("n", "int", 8),
+				     COLUMN("array", "ndarray:uint8:3", 3),
+				     COLUMN("raw", "bytes", COLUMN_DIFFERS)};
+	struct error err = ERROR_INIT;
+
+	if (columns_make(layout, made, 4, &columns, &err) < 0)
+		fail_msg("%s", err.text);
+}
+
+static void free_columns(void)
+{
+	free((void *)columns.data);
+	columns = (struct columns){0};
+}
+
+/* The lengths of text and raw, then all values. */
+static const char row[] = "\2\0\0\0\4\0\0\0hi\7\0\0\0\0\0\0\0abc\xff\xd8\xff\1";
+#define ROW_BYTES (sizeof(row) - 1)
+
+static void test_columns_name_the_values_of_a_sample(void **state)
+{
+	struct column_place place;
+	struct field found[4];
+	struct fields_walk w;
+	const void *value;
+	size_t bytes;
+
+	make_columns(CHUNK_LAYOUT_MDS);
+	assert_int_equal(walk(CHUNK_LAYOUT_MDS, row, ROW_BYTES, found, 4), 4);
+	assert_int_equal(found[0].kind, FIELD_TEXT);
+	assert_memory_equal(found[0].data, "hi", 2);
+	assert_int_equal(found[1].kind, FIELD_INT);
+	assert_int_equal(found[2].kind, FIELD_ENCODED);
+	assert_memory_equal(found[2].encoding, "ndarray:uint8:3", found[2].encoding_length);
+	assert_int_equal(found[3].kind, FIELD_IMAGE); /* bytes that begin as a JPEG file */
+	for (int i = 0; i < 4; i++) {
+		assert_int_equal(column_find(columns, found[i].name, found[i].name_length, &place), 0);
+		assert_int_equal(column_value(&place, row, ROW_BYTES, &value, &bytes), 0);
+		assert_ptr_equal(value, found[i].data);
+		assert_int_equal(bytes, found[i].bytes);
+	}
+	assert_int_equal(column_find(columns, "none", 4, &place), -ENOENT);
+	assert_int_equal(fields_begin(&w, CHUNK_LAYOUT_MDS, columns, NULL, 0), 0); /* only the columns */
+	assert_int_equal(fields_next(&w, &found[0]), 1);
+	assert_null(found[0].data);
+	free_columns();
+}
+
+static void test_damaged_samples_of_columns_stay_inside_their_memory(void **state)
+{
+	struct column_place place;
+	struct field found[4];
+	const void *value;
+	size_t bytes;
+
+	make_columns(CHUNK_LAYOUT_LITDATA);
+	hurt(CHUNK_LAYOUT_LITDATA, (const unsigned char *)row, ROW_BYTES);
+	assert_int_equal(walk(CHUNK_LAYOUT_LITDATA, row, ROW_BYTES - 1, found, 4), -EBADMSG);
+	assert_int_equal(column_find(columns, "raw", 3, &place), 0);
+	assert_int_equal(column_value(&place, row, ROW_BYTES - 1, &value, &bytes), -EBADMSG);
+	/* Columns are foreign, too. */
+	for (size_t cut = 0; cut < columns.bytes; cut++) {
+		struct columns part = {malloc(cut ? cut : 1), cut}, whole = columns;
+
+		memcpy((void *)part.data, columns.data, cut);
+		columns = part;
+		walk(CHUNK_LAYOUT_LITDATA, row, ROW_BYTES, found, 4);
+		free_columns();
+		columns = whole;
+	}
+	free_columns();
+	assert_int_equal(walk(CHUNK_LAYOUT_LITDATA, row, ROW_BYTES, found, 4), -EBADMSG);
+}
+
+static void test_columns_that_no_writer_makes_are_refused(void **state)
+{
+	static const struct {
+		struct field columns[2];
+		int r;
+		const char *says;
+	} cases[] = {
+	    {{COLUMN("n", "int", 4), COLUMN("m", "int", 8)}, -EINVAL, "column 'n' has values of 4 bytes"},
+	    {{COLUMN("n", "int", 8), COLUMN("n", "str", COLUMN_DIFFERS)}, -EEXIST, "column 'n' occurs twice"},
+	    {{COLUMN("n", "int", 8), COLUMN("", "str", COLUMN_DIFFERS)}, -EINVAL, "invalid column ''"},
+	    {{COLUMN("n", "int", 8), COLUMN("\xff", "str", COLUMN_DIFFERS)}, -EINVAL, "UTF-8"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct error err = ERROR_INIT;
+
+		assert_int_equal(columns_make(CHUNK_LAYOUT_MDS, cases[i].columns, 2, &columns, &err),
+				 cases[i].r);
+		assert_non_null(strstr(err.text, cases[i].says));
+	}
+}
+
 UNIT_TESTS(cmocka_unit_test(test_a_sample_has_the_fields_that_it_was_built_of),
 	   cmocka_unit_test(test_the_bytes_of_a_sample_never_change),
 	   cmocka_unit_test(test_invalid_fields_are_refused),
 	   cmocka_unit_test(test_damaged_samples_stay_inside_their_memory),
 	   cmocka_unit_test(test_members_of_a_tar_are_fields),
-	   cmocka_unit_test(test_damaged_members_are_refused))
+	   cmocka_unit_test(test_damaged_members_are_refused),
+	   cmocka_unit_test(test_columns_name_the_values_of_a_sample),
+	   cmocka_unit_test(test_damaged_samples_of_columns_stay_inside_their_memory),
+	   cmocka_unit_test(test_columns_that_no_writer_makes_are_refused))

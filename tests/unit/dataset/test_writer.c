@@ -2,6 +2,7 @@
 /* Writer, metadata and dataset together: which samples are visible when. */
 #include "tests/support.h"
 
+#include "dataset/columns.h"
 #include "dataset/dataset.h"
 #include "dataset/sample.h"
 #include "dataset/verify.h"
@@ -622,11 +623,12 @@ static void test_all_samples_have_one_layout(void **state)
 	struct writer_result result;
 	uint64_t n_lost;
 
-	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, (struct columns){0}, NULL), 0);
 	for (char name[] = "name-a"; name[5] <= 'z'; name[5]++)
 		add(w, name, "one");
-	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_TAR, NULL), -EEXIST); /* before the first commit */
-	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_TAR, (struct columns){0}, NULL),
+			 -EEXIST); /* before the first commit */
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, (struct columns){0}, NULL), 0);
 	commit(w);
 	assert_int_equal(layout_of(path), CHUNK_LAYOUT_FIELDS);
 	for (char name[] = "more-a"; name[5] <= 'c'; name[5]++) {
@@ -634,7 +636,7 @@ static void test_all_samples_have_one_layout(void **state)
 		assert_int_equal(writer_add(w, &plain, &err), -EEXIST);
 		assert_non_null(strstr(err.text, "'fields'"));
 		assert_non_null(strstr(err.text, "'plain'"));
-		assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+		assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, (struct columns){0}, NULL), 0);
 		add(w, name, "two");
 		assert_int_equal(writer_delete(w, "name-a", 6, NULL), 0);
 		commit(w);
@@ -652,8 +654,74 @@ static void test_all_samples_have_one_layout(void **state)
 	free(path);
 }
 
-UNIT_TESTS(IN_FOLDER(test_all_samples_have_one_layout), IN_FOLDER(test_add_replace_delete),
-	   IN_FOLDER(test_nothing_to_commit), IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
+static void check_columns(const char *dataset, struct columns wanted)
+{
+	struct snapshot *s;
+	struct error err = ERROR_INIT;
+
+	if (snapshot_open(dataset, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(snapshot_info(s)->layout, CHUNK_LAYOUT_MDS);
+	assert_true(columns_equal(snapshot_info(s)->columns, wanted));
+	assert_int_equal(snapshot_verify(s, &err), 0);
+	snapshot_close(s);
+}
+
+/* In compressed chunks and others, whether the snapshot is new, updated, built again, or rebuilt. */
+static void test_all_samples_have_the_same_columns(void **state)
+{
+	const struct field one = {
+	    .name = "n", .name_length = 1, .encoding = "int", .encoding_length = 3, .bytes = 8};
+	const struct field other = {
+	    .name = "m", .name_length = 1, .encoding = "int", .encoding_length = 3, .bytes = 8};
+	struct columns columns, others;
+	char *path = path_in(*state, "ds"), text[101];
+	struct error err = ERROR_INIT;
+	struct writer *w = open_writer(path);
+	uint64_t n_lost;
+
+	assert_int_equal(columns_make(CHUNK_LAYOUT_MDS, &one, 1, &columns, NULL), 0);
+	assert_int_equal(columns_make(CHUNK_LAYOUT_MDS, &other, 1, &others, NULL), 0);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_MDS, (struct columns){0}, NULL), -EINVAL);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_PLAIN, columns, NULL), -EINVAL);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_MDS, columns, NULL), 0);
+	for (int i = 0; i < 600; i++) {
+		snprintf(text, sizeof(text), "name-%d", i);
+		add(w, text, "one");
+	}
+	commit(w);
+	check_columns(path, columns);
+	w = open_writer(path);
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_MDS, others, &err), -EEXIST);
+	assert_non_null(strstr(err.text, "other columns"));
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_MDS, columns, NULL), 0);
+	writer_compress(w, 1);
+	add(w, "more", "two");
+	commit(w);
+	check_columns(path, columns); /* updated */
+	w = open_writer(path);
+	for (int i = 0; i < 300; i++) {
+		snprintf(text, sizeof(text), "name-%d", i);
+		assert_int_equal(writer_delete(w, text, strlen(text), NULL), 0);
+	}
+	commit(w);
+	check_columns(path, columns); /* built again */
+	if (!getenv("DIESEL_TEST_REDIS")) {
+		assert_int_equal(writer_open(path, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err), 0);
+		assert_int_equal(writer_rebuild(w, NULL, NULL, &n_lost, &err), 0);
+		commit(w);
+		check_columns(path, columns);
+	}
+	assert_string_equal(get(path, "more", text), "two");
+	assert_int_equal(verify(path), 0);
+	free((void *)columns.data);
+	free((void *)others.data);
+	free(path);
+}
+
+UNIT_TESTS(IN_FOLDER(test_all_samples_have_one_layout), IN_FOLDER(test_all_samples_have_the_same_columns),
+	   IN_FOLDER(test_add_replace_delete), IN_FOLDER(test_nothing_to_commit),
+	   IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
 	   IN_FOLDER(test_a_second_writer_is_refused), IN_FOLDER(test_a_dead_writer_s_lock_is_taken_over),
 	   IN_FOLDER(test_an_odd_lock_does_no_harm), IN_FOLDER(test_a_rebuild_restores_the_dataset),
 	   IN_FOLDER(test_a_lost_snapshot_is_written_again), IN_FOLDER(test_not_a_dataset),

@@ -20,23 +20,49 @@ if TYPE_CHECKING:
     from typing import Any
 
 PLAIN, TAR = native.LAYOUT_PLAIN, native.LAYOUT_TAR
-LAYOUTS = ("plain", "fields", "tar")
+LAYOUTS = ("plain", "fields", "tar", "mds", "litdata")
+COLUMNS = (native.LAYOUT_MDS, native.LAYOUT_LITDATA)
 KEY, LABEL, ID = "__key__", "__label__", "__id__"  # path, class and number of a sample, as if they were fields
 SPECIAL = (KEY, LABEL, ID)
 N_LISTED = 64
 
 
-def listed(layout: int, address: int, size: int) -> list[tuple[str, int, int, int]]:
-    """Returns the fields of a sample in memory, as (name, kind, address, bytes). Raises ValueError: it is damaged."""
+class Form:
+    """The layout of samples and its columns, by which libdiesel finds fields."""
+
+    def __init__(self, layout: int, columns: bytes = b"") -> None:
+        self.layout, self._columns = layout, columns
+        self._memory = ctypes.create_string_buffer(columns, len(columns))
+        self.info = native.DatasetInfo(layout=layout, columns=ctypes.addressof(self._memory), columns_bytes=len(columns))
+
+    def __reduce__(self) -> tuple[type[Form], tuple[int, bytes]]:
+        return Form, (self.layout, self._columns)
+
+
+def _fields(form: Form, address: int | None, size: int) -> list[native.Field]:
     n_max, n = N_LISTED, native.c_uint32()
     while True:
         fields = (native.Field * n_max)()
-        if lib.diesel_fields_list(layout, address, size, fields, n_max, byref(n)) < 0:
+        if lib.diesel_fields_list(byref(form.info), address, size, fields, n_max, byref(n)) < 0:
             raise ValueError("its fields are damaged")
         if n.value <= n_max:
             break
         n_max = n.value
-    return [(os.fsdecode(ctypes.string_at(f.name, f.name_length)), f.kind, f.data or 0, f.bytes) for f in fields[:n.value]]
+    return fields[:n.value]
+
+
+def _name(field: native.Field) -> str:
+    return os.fsdecode(ctypes.string_at(field.name, field.name_length))
+
+
+def listed(form: Form, address: int, size: int) -> list[tuple[str, int, int, int]]:
+    """Returns the fields of a sample in memory, as (name, kind, address, bytes). Raises ValueError: it is damaged."""
+    return [(_name(f), f.kind, f.data or 0, f.bytes) for f in _fields(form, address, size)]
+
+
+def encodings_of(form: Form) -> dict[str, tuple[int, str]]:
+    """Returns (kind, encoding) of each column by its name. Raises ValueError: they are damaged."""
+    return {_name(f): (f.kind, os.fsdecode(ctypes.string_at(f.encoding, f.encoding_length))) for f in _fields(form, None, 0)}
 
 
 def items_of(pieces: Sequence[bytearray]) -> Any:
@@ -69,10 +95,10 @@ class Found:
         self.counts = (native.c_uint32 * n)()
         self.kinds = b""
 
-    def search(self, layout: int, items: Any) -> int | None:
+    def search(self, form: Form, items: Any) -> int | None:
         """Finds the fields. Returns the index of a damaged sample; None: there is none."""
         texts, k, wrong = [os.fsencode(name) for name in self.names], len(self.names), native.c_uint32()
-        result = lib.diesel_fields_find(layout, items, self.n, (ctypes.c_char_p * k)(*texts), (ctypes.c_size_t * k)(*map(len, texts)), k,
+        result = lib.diesel_fields_find(byref(form.info), items, self.n, (ctypes.c_char_p * k)(*texts), (ctypes.c_size_t * k)(*map(len, texts)), k,
                                         self.addresses, self.sizes, self._kinds, self.counts, byref(wrong))
         self.kinds = bytes(self._kinds)
         return wrong.value if result < 0 else None
@@ -90,18 +116,17 @@ class Reader:
     """Reads the chosen fields of a dataset's samples. names: None for all fields, else the chosen ones, in order. native_field: a field
     that dieseld has decoded; None stands for its value."""
 
-    not_native: str | None = None  # why dieseld cannot decode a field
+    columns: tuple[str, ...] | None = None  # names of all that can be read; None: each sample has its own
 
-    def __init__(self, layout: int, names: Iterable[str] | None, path: str, native_field: str | None = None) -> None:
-        self.layout, self.path, self._native = layout, path, native_field
+    def __init__(self, form: Form, names: Iterable[str] | None, path: str, native_field: str | None = None) -> None:
+        self.form, self.layout, self.path, self._native = form, form.layout, path, native_field
         self.names = None if names is None else checked(names)
-        self.form = LAYOUTS[layout]
         self._stored = tuple(name for name in self.names or () if name not in SPECIAL and name != native_field)
         self.finds = self.names is None or bool(self._stored)  # False: only facts about samples are chosen
 
     def with_native(self, native_field: str) -> Reader:
         """Returns a reader of the same fields, of which dieseld has decoded this one."""
-        return Reader(self.layout, self.names, self.path, native_field)
+        return type(self)(self.form, self.names, self.path, native_field)
 
     def has(self, name: str) -> bool:
         """True if samples are read with this special name."""
@@ -116,7 +141,7 @@ class Reader:
             order = tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0)))
             stored = tuple(name for name in order if name != self._native)
         found = Found(stored, n, order)
-        wrong = self._search(found, items)
+        wrong = found.search(self.form, items)
         if wrong is not None:
             raise damaged(f"the fields of {named(wrong)} are damaged")
         if native.FIELD_MISSING in found.kinds:
@@ -130,10 +155,7 @@ class Reader:
 
     def listed(self, address: int, size: int) -> list[tuple[str, int, int, int]]:
         """Returns the fields of a sample in memory, as listed()."""
-        return listed(self.layout, address, size)
-
-    def _search(self, found: Found, items: Any) -> int | None:
-        return found.search(self.layout, items)
+        return listed(self.form, address, size)
 
     def _list(self, item: Any, named: Callable[[int], str], i: int) -> list[tuple[str, int, int, int]]:
         try:

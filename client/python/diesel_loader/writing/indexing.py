@@ -16,16 +16,16 @@ import sys
 import tempfile
 import zipfile
 
-from ..fields import columns
 from . import lmdb_pages
 from .objects import SCHEME, Object, Wrong
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import IO, NoReturn, Union
+    from typing import IO, Any, NoReturn, Union
 
     Place = Union[pathlib.Path, Object]  # a file or folder, or an object or prefix
+    Columns = tuple[tuple[str, str, Union[int, None]], ...]  # name, encoding, length of values or None
     Row = tuple[int, int, bytes]  # offset and length in bytes, path of the sample
 
 LOCAL_HEADER, LOCAL_HEADER_BYTES = b"PK\3\4", 30
@@ -198,29 +198,78 @@ def _import(kind: str, folder: Place) -> str:
     return f"{copy}run `dieselctl pack {kind}:{'FOLDER' if copy else folder} DATASET`"
 
 
-def shards_of(folder: Place) -> Iterator[tuple[Place, int]]:
-    """Yields (file, number of samples) of the shards of MDS, or the chunks of LitData."""
+def _mds_columns(index: dict[str, Any]) -> Columns:
+    found = None
+    for shard in index["shards"]:
+        if shard["format"] != "mds":
+            raise ValueError(f"its shards are of format {shard['format']}, not mds")
+        parts = shard["column_names"], shard["column_encodings"], shard["column_sizes"]
+        if len(set(map(len, parts))) > 1:
+            raise ValueError("its columns have no encoding or size for each name")
+        columns = tuple(zip(*parts))
+        if found not in (None, columns):
+            raise ValueError("its shards have different columns")
+        found = columns
+    if found is None:
+        raise ValueError("it lists no shards")
+    return found
+
+
+def _litdata_columns(index: dict[str, Any]) -> Columns:
+    config = index["config"]
+    if (config.get("item_loader") or "PyTreeLoader") != "PyTreeLoader":
+        raise ValueError(f"its chunks are for {config['item_loader']}, such as tokens, and have no samples")
+    names: list[str] = []
+
+    def walk(spec: dict[str, Any], path: tuple[str, ...]) -> None:
+        kind, parts = spec["type"], spec["children_spec"]
+        if kind is None:
+            names.append(".".join(path) or "data")
+            return
+        if kind not in ("builtins.dict", "builtins.list", "builtins.tuple", "collections.OrderedDict"):
+            raise ValueError(f"its samples have a {kind}")
+        keys = json.loads(spec["context"]) if kind.endswith("ict") else range(len(parts))
+        for key, part in zip(keys, parts):
+            walk(part, (*path, str(key)))
+    walk(json.loads(config["data_spec"])[1], ())
+    if len(names) != len(config["data_format"]):
+        raise ValueError(f"its samples have {len(names)} values, but {len(config['data_format'])} encodings")
+    return tuple((name, encoding, None) for name, encoding in zip(names, config["data_format"]))
+
+
+def _checked(columns: Columns) -> Columns:
+    """Raises ValueError for columns that no writer makes. `dieselctl index --rows` checks names and lengths."""
+    for name, encoding, size in columns:
+        if not (isinstance(name, str) and isinstance(encoding, str) and (size is None or isinstance(size, int) and 0 <= size < 1 << 31)):
+            raise ValueError("its columns have names, encodings or sizes that they cannot have")
+    return columns
+
+
+def shards_of(folder: Place) -> tuple[str, Columns, list[tuple[Place, int]]]:
+    """Returns (layout, columns, (file, number of samples) of each) for the shards of MDS, or the chunks of LitData."""
+    index: dict[str, Any] = {}
     try:
-        text = (folder / INDEX).read_bytes()
-        index = json.loads(text)
+        index = json.loads((folder / INDEX).read_bytes())
         if "shards" in index:
             kind, found = "mds", [(shard["raw_data"]["basename"], shard["samples"], shard.get("compression")) for shard in index["shards"]]
         else:
             kind, form = "litdata", index["config"]
             found = [(chunk["filename"], chunk["chunk_size"], form.get("compression") or form.get("encryption")) for chunk in index["chunks"]]
-        columns.Columns(str(folder / INDEX), text)
-    except (LookupError, TypeError, AttributeError) as error:
+        columns = _checked((_mds_columns if kind == "mds" else _litdata_columns)(index))
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Wrong(f"{folder / INDEX} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
     except ValueError as error:
-        raise Wrong(f"{error}: {_import(kind, folder)}" if "shards" in index or "chunks" in index
+        raise Wrong(f"{folder / INDEX}: {error}: {_import(kind, folder)}" if "shards" in index or "chunks" in index
                     else f"{folder / INDEX} is no index of MDS shards or LitData chunks") from None
+    shards = []
     for name, n, compression in found:
         path = folder / name
         if ".." in pathlib.PurePath(name).parts or os.path.isabs(name):
             raise Wrong(f"{folder / INDEX} names {name}, which is outside of {folder}")
         if compression and (kind == "litdata" or not path.exists()):  # MDS keeps both where a job has decompressed the shards
             raise Wrong(f"{folder}: its shards are compressed or encrypted ({compression}), so samples cannot be read in place: {_import(kind, folder)}")
-        yield path, n
+        shards.append((path, n))
+    return kind, columns, shards
 
 
 def shard_rows(path: Place, n: int) -> Iterator[Row]:
@@ -265,18 +314,27 @@ def _has_index(path: Place) -> bool:
     return not (isinstance(path, Object) and path.suffix in FILES) and (path / INDEX).exists()
 
 
-def _sources(arguments: argparse.Namespace) -> Iterator[tuple[Place, Iterator[Row]]]:
-    for path in arguments.files:
-        if _has_index(path):
-            for shard, n in shards_of(path):
-                source = shard if isinstance(shard, Object) else shard.resolve()
-                yield source, shard_rows(shard, n)
-        else:
-            yield source_of(path), rows_of(path, arguments)
+def _sources(path: Place, indexed: list[tuple[Place, int]] | None, arguments: argparse.Namespace) -> Iterator[tuple[Place, Iterator[Row]]]:
+    if indexed is None:
+        yield source_of(path), rows_of(path, arguments)
+    for shard, n in indexed or ():
+        yield (shard if isinstance(shard, Object) else shard.resolve()), shard_rows(shard, n)
+
+
+def _write_columns(to, found: list[tuple[str, Columns, list[tuple[Place, int]]] | None], files: list[Place]) -> None:
+    """Writes the columns, which must be the same for all samples of a dataset."""
+    for path, one in zip(files, found):
+        if (one and one[:2]) != (found[0] and found[0][:2]):
+            raise Wrong(f"{path} has other columns or encodings than {files[0]}: index each into a dataset of its own")
+    for name, encoding, size in found[0][1] if found[0] else ():
+        to.write(b"%s\t%s\t%s\t%s\n" % (found[0][0].encode(), escaped(os.fsencode(name)), escaped(os.fsencode(encoding)), b"" if size is None else b"%d" % size))
 
 
 def write_rows(to, arguments: argparse.Namespace) -> None:
-    for source, rows in _sources(arguments):
+    found = [shards_of(path) if _has_index(path) else None for path in arguments.files]
+    _write_columns(to, found, arguments.files)
+    sources = (source for path, one in zip(arguments.files, found) for source in _sources(path, one and one[2], arguments))
+    for source, rows in sources:
         before = _state_of(source)
         stamp = before[1] % (1 << 64)  # unsigned in C; negative before 1970
         offset = None
@@ -328,13 +386,6 @@ def _wait(command: list[str], rows) -> int:
                 continue
 
 
-def _advise(arguments: argparse.Namespace) -> None:
-    with contextlib.suppress(Wrong, OSError):  # the dataset is complete
-        if folder := next(filter(_has_index, arguments.files), None):
-            where = folder if isinstance(folder, Object) else folder.resolve()
-            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(where)!r})")
-
-
 def place_of(name: str) -> Place:
     return Object(name) if name.startswith(SCHEME) else pathlib.Path(name)
 
@@ -360,8 +411,5 @@ def main(words: list[str] | None = None) -> NoReturn:
                 raise KeyboardInterrupt
             sys.exit(status)
         rows.seek(0)
-        status = _wait(command, rows)
-        if status == 0 and "--json" not in others:
-            _advise(arguments)
-        sys.exit(status)
+        sys.exit(_wait(command, rows))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import native
 from ...dataset import Dataset
+from ...fields.encode import encoded
 from ..base import Refused
 
 if TYPE_CHECKING:
@@ -56,7 +57,18 @@ def _fields(dataset: Dataset, number: int, data: bytearray) -> list[Field]:
         found = dataset.reader.listed(native.address_of(data), len(data))
     except ValueError:
         raise Refused(f"{dataset.path}: the fields of {dataset.sample_path(number)} are damaged; run: dieselctl verify {dataset.path}") from None
-    return [Field(name, kind, ctypes.string_at(address, size)) for name, kind, address, size in found]
+    return [_field(dataset, number, *one) for one in found]
+
+
+def _field(dataset: Dataset, number: int, name: str, kind: int, address: int, size: int) -> Field:
+    """Values of an encoding become those that create() would store. Columns that may hold pickles stay bytes, which nobody runs."""
+    if kind != native.FIELD_ENCODED or name not in (dataset.fields or ()):
+        return Field(name, native.FIELD_BYTES if kind == native.FIELD_ENCODED else kind, ctypes.string_at(address, size))
+    assert dataset.reader is not None
+    try:
+        return Field(name, *encoded(dataset.reader.value(name, kind, address, size, dataset.named, number)))
+    except (ValueError, TypeError) as error:
+        raise Refused(f"{dataset.path}: field '{name}' of {dataset.sample_path(number)}: {error}") from None
 
 
 def value(field: Field) -> Any:

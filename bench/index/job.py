@@ -130,13 +130,10 @@ def lmdb_torch(data, seed):
     return lambda: sum(len(batch) for batch in loader)
 
 
-def columns_of(format_name):
-    def diesel_columns(data, seed):
-        import diesel_loader.torch
-        dataset = diesel_loader.Dataset(data, columns=pathlib.Path(data).parent / format_name)
-        loader = diesel_loader.torch.DataLoader(dataset, BATCH, shuffle=True, seed=seed)
-        return lambda: sum(len(batch["label"]) for batch in loader)
-    return diesel_columns
+def columns(data, seed):
+    import diesel_loader.torch
+    loader = diesel_loader.torch.DataLoader(data, BATCH, shuffle=True, seed=seed)
+    return lambda: sum(len(batch["label"]) for batch in loader)
 
 
 def rows(n, size):
@@ -181,8 +178,8 @@ def lightning(data, seed, workers):
     return lambda: sum(len(batch) for batch in loader)
 
 
-COLUMN_WAYS = {"mds": {"mds-diesel": columns_of("mds"), "mds-0": lambda data, seed: streaming(data, seed, 0), "mds-2": lambda data, seed: streaming(data, seed, 2)},
-               "litdata": {"litdata-diesel": columns_of("litdata"), "litdata-0": lambda data, seed: lightning(data, seed, 0),
+COLUMN_WAYS = {"mds": {"mds-diesel": columns, "mds-0": lambda data, seed: streaming(data, seed, 0), "mds-2": lambda data, seed: streaming(data, seed, 2)},
+               "litdata": {"litdata-diesel": columns, "litdata-0": lambda data, seed: lightning(data, seed, 0),
                            "litdata-2": lambda data, seed: lightning(data, seed, 2)}}
 TAR_WAYS = {"diesel": diesel, "webdataset-0": lambda data, seed: webdataset(data, seed, 0),
             "webdataset-2": lambda data, seed: webdataset(data, seed, 2)}

@@ -26,7 +26,7 @@ static const struct {
     {CHUNK_LAYOUT_LITDATA, "image", FIELD_IMAGE},
 };
 
-/* What follows a colon are parameters, such as the quality of a JPEG. */
+/* Behind a colon, encodings have parameters. */
 static enum field_kind kind_of(enum chunk_layout layout, const char *encoding, size_t length)
 {
 	const char *colon = memchr(encoding, ':', length);

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of test_importing.py for formats whose packages need torch: MDS and LitData."""
+import decimal
 import json
 import os
 import pathlib
+import pickle
 import shutil
 import unittest
 from io import BytesIO
@@ -10,17 +12,35 @@ from io import BytesIO
 import litdata
 import numpy
 import torch
+from litdata.streaming.serializers import JsonLeaf
 from litdata.streaming.writer import BinaryWriter
 from PIL import Image
 from streaming import MDSWriter, StreamingDataset
+from streaming.base.format.mds import encodings
 
 import diesel_loader
 import diesel_loader.torch as diesel
 import formats_support as made
+from diesel_loader import transforms
 from formats_support import Case, run
 
 COLUMNS = {"id": "int", "image": "jpeg", "caption": "str", "score": "float64", "embedding": "ndarray", "nested": "json", "raw": "bytes", "small": "uint8",
            "images": "list[jpeg]", "pickle": "pkl"}
+
+
+def comparable(value):
+    """Returns a form in which a value equals that of the format's own reader. Images that one of them leaves encoded are decoded."""
+    if isinstance(value, (list, tuple)):
+        return [comparable(one) for one in value]
+    if isinstance(value, bytes) and value[:4] in (b"\xff\xd8\xff\xe0", b"\x89PNG"):
+        value = Image.open(BytesIO(value))
+    if isinstance(value, Image.Image):
+        return value.mode, value.size, value.tobytes()
+    if isinstance(value, torch.Tensor):
+        value = value.numpy()
+    if isinstance(value, numpy.generic):
+        return value.item()
+    return (str(value.dtype), value.shape, value.tobytes()) if isinstance(value, numpy.ndarray) else value
 
 
 def picture(i):
@@ -99,6 +119,69 @@ class Mds(Case):
             self.assertEqual(Image.open(BytesIO(ours["image"])).tobytes(), row["image"].tobytes())
             self.assertEqual([one.tobytes() for one in ours["images"]], [one.tobytes() for one in row["images"]])
         self.trains("small", "embedding")
+        self.dieseld_decodes_images()
+        self.commands_know_the_columns()
+        self.goes_out_and_comes_back()
+
+    def dieseld_decodes_images(self):
+        stored = {row["id"]: Image.open(BytesIO(row["image"])) for row in self.all_of(self.dataset)}
+        crop = transforms.Compose([transforms.Resize(16), transforms.CenterCrop(8), transforms.ToTensor()])
+        for batch in diesel.DataLoader(self.dataset, 16, transform={"image": crop}, decode=diesel.Decode(native="require")):
+            for i, image, caption in zip(batch["id"].tolist(), batch["image"], batch["caption"]):
+                self.assertEqual(caption, str(self.rows[i]["caption"]))
+                self.assertEqual(image.tolist(), (torch.from_numpy(numpy.array(stored[i]).transpose(2, 0, 1)[:, 4:12, 4:12].copy()) / 255).tolist())
+        with self.assertRaisesRegex(ValueError, "field 'caption' of shard.00000/00000000, is no JPEG"):
+            diesel.DataLoader(self.dataset, 16, transform={"caption": crop}, decode=diesel.Decode(native="require"))
+
+    def commands_know_the_columns(self):
+        path = diesel_loader.Dataset(self.dataset).sample_path(0)
+        self.assertRegex(run("stat", self.dataset).stdout, r"layout +mds\nfields +caption \(text, .*embedding \(ndarray, .*pickle \(pkl, .*small \(uint8, 1 B\), of the first sample")
+        told = {field["name"]: field for field in json.loads(run("stat", "--json", self.dataset, path).stdout)["fields"]}
+        self.assertEqual((told["small"]["kind"], told["small"]["encoding"], told["image"]["kind"]), ("encoded", "uint8", "image"))
+        self.assertEqual(run("cat", "--field", "caption", self.dataset, path).stdout, str(self.rows[0]["caption"]))
+        self.assertRegex(run("cat", "--field", "nope", self.dataset, path).stderr, "has no field 'nope'")
+
+    def goes_out_and_comes_back(self):
+        """Pickles come back as bytes, and so do lists of images."""
+        wanted = {row["id"]: made.plain(row) for row in self.all_of(self.dataset)}
+        endings = {"id": "id.cls", "image": "image.jpg", "caption": "caption.txt", "score": "score.json", "embedding": "embedding.npy", "nested": "nested.json",
+                   "raw": "raw.bin", "small": "small.cls"}
+        for step in ("export", self.dataset, self.folder / "tar", "--to", "tar"), ("index", self.folder / "tar", "-o", self.folder / "tar.diesel"), \
+                ("export", self.dataset, self.folder / "mds", "--to", "mds"), ("index", self.folder / "mds", "-o", self.folder / "mds.diesel"), \
+                ("pack", self.dataset, self.folder / "packed.diesel"):
+            done = run(*step)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for name, ending in (("mds", {}), ("packed", {}), ("tar", endings)):
+            for row in self.all_of(self.folder / f"{name}.diesel"):
+                row = made.plain({own: row[ending.get(own, own)] for own in endings})
+                self.assertEqual(row, {one: wanted[row["id"]][one] for one in endings})
+        self.assertEqual(pickle.loads(self.all_of(self.folder / "mds.diesel")[0]["pickle"]), (1, 2))
+
+    def all_of(self, path):
+        dataset = diesel_loader.Dataset(path)
+        return dataset.__getitems__(range(len(dataset)))
+
+    def test_every_encoding_is_read_as_its_own_reader_reads_it(self):
+        array, jpegs, pngs = numpy.arange(12, dtype="float32").reshape(3, 4), [picture(1), picture(2)], [Image.new("RGB", (3, 2), "red"), Image.new("L", (4, 4))]
+        values = {"bytes": b"some", "str": "é", "int": -5, "ndarray": array, "str_int": 1 << 70, "str_float": 0.1, "str_decimal": decimal.Decimal("0.10"),
+                  "pil": pngs[0], "jpeg": jpegs[0], "jpeg_array": [made.jpeg(1)], "jpegarray": [made.jpeg(2)], "png": pngs[0], "list[pil]": pngs, "list[jpeg]": jpegs,
+                  "list[png]": pngs, "pkl": (1, 2), "json": {"a": [1, None]},
+                  **{name: numpy.dtype(name).type(7) for name in encodings.get_mds_encodings() if name[-1].isdigit()}}
+        self.assertEqual(set(values), encodings.get_mds_encodings())
+        values |= {"ndarray:float32": array, "ndarray:float32:3,4": array}
+        with MDSWriter(out=str(self.folder / "src"), columns={f"a {name}": name for name in values}) as writer:
+            for _ in range(3):
+                writer.write({f"a {name}": value for name, value in values.items()})
+        self.assertEqual(run("index", self.folder / "src", "-o", self.dataset).returncode, 0)
+        theirs = StreamingDataset(local=str(self.folder / "src"), shuffle=False, batch_size=1, allow_unsafe_types=True).get_item(1)
+        self.is_read_alike(theirs, "a pkl")
+
+    def is_read_alike(self, theirs, *unsafe):
+        ours = self.all_of(self.dataset)[1]
+        self.assertEqual(sorted(ours), sorted(theirs.keys() - set(unsafe)))
+        for name, value in ours.items():
+            with self.subTest(name):
+                self.assertEqual(comparable(value), comparable(theirs[name]))
 
     def trains(self, *names):
         """A loader gives every row once, also with workers."""
@@ -157,7 +240,19 @@ class Mds(Case):
 
 
 class LitData(Case):
-    trains = Mds.trains
+    trains, all_of, is_read_alike = Mds.trains, Mds.all_of, Mds.is_read_alike
+
+    def test_every_type_is_read_as_its_own_reader_reads_it(self):
+        sample = {"str": "é", "flag": True, "int": -5, "float": 0.1, "bytes": b"some", "pil": Image.new("L", (4, 3)), "json": JsonLeaf([{"a": 1}]),
+                  "vector": numpy.arange(5, dtype="int16"), "matrix": numpy.ones((2, 3)), "tensor": torch.arange(4), "tensors": torch.ones(2, 2), "pair": [7, "x"],
+                  "object": decimal.Decimal(1)}
+        writer = BinaryWriter(str(self.folder / "src"), chunk_size=2)
+        for i in range(3):
+            writer[i] = sample
+        writer.done()
+        writer.merge()
+        self.assertEqual(run("index", self.folder / "src", "-o", self.dataset).returncode, 0)
+        self.is_read_alike(litdata.StreamingDataset(str(self.folder / "src"), shuffle=False)[1], "object")
 
     def test_chunks_are_read_in_place_as_their_own_reader_reads_them(self):
         self.write(self.folder / "src")

@@ -81,11 +81,11 @@ class ColumnReader(decode.Reader):
         package = "mosaicml-streaming" if is_mds else "litdata"
         try:
             made = decoder(self.layout, encoding)
-        except KeyError:
-            raise ValueError(f"column {name!r} of {self.path} has the encoding {encoding}, which {package} does not know: choose others with fields=") from None
         except ImportError as error:
             raise ImportError(f"column {name!r} of {self.path} has the encoding {encoding}, which needs the package {error.name}: pip install "
                               f"{package}, or choose others with fields=") from None
+        except Exception:  # which depends on the package
+            raise ValueError(f"column {name!r} of {self.path} has the encoding {encoding}, which {package} does not know: choose others with fields=") from None
         try:
             return made(ctypes.string_at(address, size))
         except Exception as error:  # of a package that does not say which

@@ -2,6 +2,7 @@
 """Samples of a dataset as they are stored, in the order of storage, and the types of their fields."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import struct
@@ -61,14 +62,14 @@ def _fields(dataset: Dataset, number: int, data: bytearray) -> list[Field]:
 
 
 def _field(dataset: Dataset, number: int, name: str, kind: int, address: int, size: int) -> Field:
-    """Values of an encoding become those that create() would store. Columns that may hold pickles stay bytes, which nobody runs."""
-    if kind != native.FIELD_ENCODED or name not in (dataset.fields or ()):
-        return Field(name, native.FIELD_BYTES if kind == native.FIELD_ENCODED else kind, ctypes.string_at(address, size))
-    assert dataset.reader is not None
-    try:
-        return Field(name, *encoded(dataset.reader.value(name, kind, address, size, dataset.named, number)))
-    except (ValueError, TypeError) as error:
-        raise Refused(f"{dataset.path}: field '{name}' of {dataset.sample_path(number)}: {error}") from None
+    """Values of an encoding become those that create() would store. If it stores no such values, they stay bytes, and so do those that may
+    be pickles, which nobody runs."""
+    if kind == native.FIELD_ENCODED and name in (dataset.fields or ()):
+        assert dataset.reader is not None
+        value = dataset.reader.value(name, kind, address, size, lambda _: dataset.named(number), 0)
+        with contextlib.suppress(TypeError, ValueError):
+            return Field(name, *encoded(value))
+    return Field(name, native.FIELD_BYTES if kind == native.FIELD_ENCODED else kind, ctypes.string_at(address, size))
 
 
 def value(field: Field) -> Any:

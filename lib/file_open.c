@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/cleanup.h"
@@ -20,8 +22,9 @@ struct path_walk {
 	char rest[PATH_MAX]; /* rest of the path */
 	int fd;              /* the folder reached so far */
 	int n_links;
-	bool was_led; /* a link of `leader`, who is not root, led here */
+	bool was_led; /* a link of `leader`, who is neither root nor this user, led here */
 	uid_t leader;
+	bool to_file; /* the path may end with a file */
 };
 
 static int restart(struct path_walk *w, const char *rest)
@@ -41,7 +44,7 @@ static int follow(struct path_walk *w, int link_fd, const struct stat *st, const
 		return -errno;
 	if (++w->n_links > MAX_LINKS || (w->was_led && w->leader != st->st_uid && st->st_uid != 0))
 		return -ELOOP;
-	if (st->st_uid != 0) {
+	if (st->st_uid != 0 && st->st_uid != geteuid()) {
 		w->was_led = true;
 		w->leader = st->st_uid;
 	}
@@ -73,7 +76,7 @@ static int step(struct path_walk *w)
 		return -errno;
 	if (S_ISLNK(st.st_mode))
 		return follow(w, next, &st, rest);
-	if (!S_ISDIR(st.st_mode))
+	if (!S_ISDIR(st.st_mode) && (!w->to_file || rest[strspn(rest, "/")]))
 		return -ENOTDIR;
 	closep(&w->fd);
 	w->fd = steal_fd(&next);
@@ -82,9 +85,9 @@ static int step(struct path_walk *w)
 }
 
 /* Opens each part of the path separately, because the kernel follows links without reporting their owners. */
-static int walk_to(const char *path)
+static int walk_to(const char *path, bool to_file)
 {
-	struct path_walk w = {.fd = -EBADF};
+	struct path_walk w = {.fd = -EBADF, .to_file = to_file};
 	struct stat st;
 
 	if (strlen(path) >= sizeof(w.rest))
@@ -106,7 +109,7 @@ static int walk_to(const char *path)
 int file_folder_open(const char *path, bool to_write)
 {
 	if (to_write && geteuid() == 0)
-		return walk_to(path);
+		return walk_to(path, false);
 	int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	return fd < 0 ? -errno : fd;
@@ -151,15 +154,13 @@ static bool is_same(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Opening a device or a pipe may have side effects, so this first opens the name with O_PATH to check its
- * type. */
-int file_to_read(int dir_fd, const char *name, bool follows)
+/* Opening a device or a pipe may have side effects, so the name was first opened with O_PATH to check its
+ * type. flags: of openat(), which opens the name if there is no /proc. */
+static int open_seen(int seen, int dir_fd, const char *name, int flags)
 {
-	int no_follow = follows ? 0 : O_NOFOLLOW;
-	_cleanup_(closep) int seen = openat(dir_fd, name, O_PATH | no_follow | O_CLOEXEC);
 	struct stat st, opened;
 
-	if (seen < 0 || fstat(seen, &st) < 0)
+	if (fstat(seen, &st) < 0)
 		return -errno;
 	if (S_ISLNK(st.st_mode))
 		return -ELOOP;
@@ -168,7 +169,7 @@ int file_to_read(int dir_fd, const char *name, bool follows)
 	_cleanup_(closep) int fd = file_reopen(seen, O_RDONLY);
 
 	if (fd == -ENOENT) /* no /proc */
-		fd = openat(dir_fd, name, O_RDONLY | no_follow | FLAGS);
+		fd = openat(dir_fd, name, O_RDONLY | flags | FLAGS);
 	if (fd == -1)
 		return -errno;
 	if (fd < 0)
@@ -176,6 +177,27 @@ int file_to_read(int dir_fd, const char *name, bool follows)
 	if (fstat(fd, &opened) < 0)
 		return -errno;
 	return is_same(&st, &opened) ? steal_fd(&fd) : -EAGAIN;
+}
+
+int file_to_read(int dir_fd, const char *name, bool follows)
+{
+	int flags = follows ? 0 : O_NOFOLLOW;
+	_cleanup_(closep) int seen = openat(dir_fd, name, O_PATH | flags | O_CLOEXEC);
+
+	return seen < 0 ? -errno : open_seen(seen, dir_fd, name, flags);
+}
+
+int file_to_read_led(const char *path)
+{
+	const struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_NO_SYMLINKS};
+	_cleanup_(closep) int seen = (int)syscall(SYS_openat2, AT_FDCWD, path, &how, sizeof(how));
+
+	/* Most paths have no links. Old kernels and filters of containers do not know the call. */
+	if (seen < 0 && errno != ELOOP && errno != ENOSYS && errno != EPERM)
+		return -errno;
+	if (seen < 0)
+		seen = walk_to(path, true);
+	return seen < 0 ? seen : open_seen(seen, AT_FDCWD, path, 0);
 }
 
 static int check_to_write(int dir_fd, int fd)

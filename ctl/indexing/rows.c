@@ -26,7 +26,8 @@ struct row_reader {
 	unsigned long long number;
 	bool has_row; /* the row belongs to the next source */
 	struct file_row row;
-	char *source;
+	char *source; /* as the rows name it */
+	char *name;   /* as the dataset names it */
 	enum chunk_layout layout;
 	struct columns columns;
 };
@@ -40,6 +41,7 @@ void rows_free(struct row_reader *r)
 	free(r->line);
 	free(r->source);
 	free((void *)r->columns.data);
+	free(r->name);
 	free(r);
 }
 
@@ -245,10 +247,12 @@ static int begin(struct row_reader *r, struct scanned *to, struct error *err)
 	int result;
 
 	free(r->source);
+	free(r->name);
 	r->source = strdup(r->row.source);
-	if (!r->source)
-		return error_errno(err, -ENOMEM, "the rows");
-	result = external_stat(r->source, &to->source_bytes, &to->stamp, err);
+	r->name = r->source ? external_find_name(r->source) : NULL;
+	if (!r->name)
+		return error_errno(err, -errno, "the rows");
+	result = external_stat(r->name, &to->source_bytes, &to->stamp, err);
 	return result == 0 && r->row.has_stamp && r->row.stamp != to->stamp ? changed(r, err) : result;
 }
 
@@ -273,7 +277,7 @@ static int take(struct row_reader *r, struct scanned *to, struct error *err)
 static int check_unchanged(const struct row_reader *r, const struct scanned *s, struct error *err)
 {
 	uint64_t bytes, stamp;
-	int result = external_stat(r->source, &bytes, &stamp, err);
+	int result = external_stat(r->name, &bytes, &stamp, err);
 
 	return result == 0 && (bytes != s->source_bytes || stamp != s->stamp) ? changed(r, err) : result;
 }
@@ -297,6 +301,6 @@ int rows_next(struct row_reader *r, struct scanned *ret, const char **ret_source
 		return result;
 	}
 	*ret = found;
-	*ret_source = r->source;
+	*ret_source = r->name;
 	return 1;
 }

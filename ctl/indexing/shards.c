@@ -25,12 +25,12 @@ static bool is_tar(const char *name)
 static int add(struct shards *s, const char *path, const char *below, struct error *err)
 {
 	size_t length = strlen(below) - (is_tar(below) ? strlen(SUFFIX) : 0);
-	struct shard shard = {.path = strdup(path), .prefix = strndup(below, length)};
+	struct shard shard = {.path = external_find_name(path), .prefix = strndup(below, length)};
 
 	if (!shard.path || !shard.prefix || array_reserve(s->all, s->n, s->capacity) < 0) {
 		free(shard.path);
 		free(shard.prefix);
-		return error_errno(err, -ENOMEM, "%s", path);
+		return error_errno(err, errno ? -errno : -ENOMEM, "%s", path);
 	}
 	s->all[s->n++] = shard;
 	return 0;
@@ -118,6 +118,12 @@ static int check_prefixes(const struct shards *s, struct error *err)
 			    "%s and %s have the same name, which is the folder of their samples: "
 			    "name the folder that has both instead",
 			    sorted[i - 1]->path, sorted[i]->path);
+	for (size_t i = 1; i < s->n; i++)
+		if (compare_paths(&s->all[i - 1], &s->all[i]) == 0)
+			return error_set(err, -EEXIST,
+					 "%s is there twice, because another user's link leads to it: "
+					 "leave the link out",
+					 s->all[i].path);
 	return 0;
 }
 

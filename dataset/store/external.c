@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,8 +75,14 @@ int external_list(const char *name, external_list_callback *callback, void *cont
 
 static int open_source(const char *name, struct stat *ret, struct error *err)
 {
-	_cleanup_(closep) int fd = name[0] == '/' ? file_to_read(AT_FDCWD, name, true) : -EINVAL;
+	_cleanup_(closep) int fd = name[0] == '/' ? file_to_read_led(name) : -EINVAL;
 
+	if (fd == -ELOOP)
+		return error_set(
+		    err, -EACCES,
+		    "%s is not read, because a link of another user leads to it: index the link's "
+		    "target with `dieselctl index`",
+		    name);
 	if (fd < 0)
 		return error_errno(err, fd, "cannot open %s", name);
 	if (fstat(fd, ret) < 0)
@@ -88,6 +95,13 @@ static int open_source(const char *name, struct stat *ret, struct error *err)
 static uint64_t mtime_of(const struct stat *st)
 {
 	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+char *external_find_name(const char *name)
+{
+	_cleanup_(closep) int fd = external_is_registered(name) ? -EBADF : file_to_read_led(name);
+
+	return fd == -ELOOP ? realpath(name, NULL) : strdup(name);
 }
 
 int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err)

@@ -19,6 +19,9 @@
  *   - the source is a file that everybody may read, or of the user who made the chunk;
  *   - the source is an object of the bucket that has the chunk;
  *   - the source is in one of the places that EXTERNAL_PLACES lists, separated by commas.
+ *
+ * A copy of a dataset makes the copying user the maker of chunks whose names another user chose. So later
+ * links of other users lead only to files of their own (file_to_read_led()).
  */
 
 #include "dataset/chunk.h"
@@ -61,6 +64,9 @@ int external_in_head(const struct chunk_header *header, struct external *ret);
 /* Trusts the chunk as if this user had made it: for callers that read no samples. */
 void external_trust(struct external *e);
 
+/* Returns the name by which samples of this source are read: its target, if a link of another user leads to
+ * it, which this call follows for the last time. free() it. NULL: errno. */
+char *external_find_name(const char *name);
 /* Gets the length and the stamp of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
 int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err);
 /* Checks that the source has not changed since it was indexed. -EBADMSG: it has; -ENOENT; -EACCES, also if

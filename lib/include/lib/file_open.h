@@ -33,6 +33,10 @@ const char *fd_path(int fd, char path[FD_PATH_BYTES]);
 /* Opens a file for reading. follows: also opens a link's target. */
 int file_to_read(int dir_fd, const char *name, bool follows);
 
+/* Opens a file for reading by a path that other users may change later. Links of users other than root and
+ * this one lead only to files of their owners, else -ELOOP. */
+int file_to_read_led(const char *path);
+
 /* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that another user may
  * have placed there as a trap. For root, the file must have a single name and belong to root or to the
  * folder's owner. For other users, only a file in another user's folder must have a single name. */

@@ -648,6 +648,44 @@ class OtherUsers(Index):
             done = subprocess.run([support.program("dieselctl"), "cat", self.dataset, "a"], capture_output=True, user=NOBODY, group=NOBODY)
             self.assertEqual(done.stdout, secret, done.stderr)
 
+    def test_a_link_made_later_does_not_lead_a_copy_to_the_copiers_own_files(self):
+        home, secret = self.folder / "mallory", b"only nobody may read this"
+        diary, shard, within = self.folder / "diary", home / "shard.bin", home / "in/shard.bin"
+        within.parent.mkdir(parents=True)
+        self.dataset = self.folder / "copied.diesel"
+        for file in (diary, shard, within):
+            file.write_bytes(secret)
+            os.utime(file, ns=(5, 5))
+        (self.folder / "rows").write_text("".join(f"{file}\t0\t{len(secret)}\t{name}\n" for file, name in ((shard, "a"), (within, "b"))))
+        self.index("--rows", self.folder / "rows")
+        for chunk in (self.dataset / "chunks").iterdir():
+            os.chown(chunk, NOBODY, NOBODY)
+        os.chown(diary, NOBODY, NOBODY)
+        diary.chmod(0o600)
+
+        def read(name):
+            return subprocess.run([support.program("dieselctl"), "cat", self.dataset, name], capture_output=True, user=NOBODY, group=NOBODY, extra_groups=[])
+        self.assertEqual([read(name).stdout for name in "ab"], [secret] * 2)
+        (self.folder / "in").mkdir()
+        os.link(diary, self.folder / "in/shard.bin")
+        shutil.rmtree(within.parent)
+        shard.unlink()
+        for link, target in ((shard, diary), (within.parent, self.folder / "in")):
+            link.symlink_to(target)
+        for owner, is_read in ((MALLORY, False), (NOBODY, True), (0, True)):
+            for link in (shard, within.parent):
+                os.chown(link, owner, owner, follow_symlinks=False)
+            for name in "ab":
+                done = read(name)
+                self.assertEqual((done.returncode, done.stdout), (0, secret) if is_read else (1, b""), done.stderr)
+                self.assertEqual(b"is not read, because a link of another user leads to it" in done.stderr, not is_read, done.stderr)
+        # Whoever indexes through such a link chose its target, whose name is stored.
+        os.chown(shard, MALLORY, MALLORY, follow_symlinks=False)
+        os.utime(diary, ns=(6, 6))
+        self.index("--rows", self.folder / "rows")
+        os.chown(max((self.dataset / "chunks").iterdir()), NOBODY, NOBODY)
+        self.assertEqual([read(name).stdout for name in "a"], [secret])
+
     @unittest.skipUnless(os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3"), "needs FUSE")
     def test_a_mount_that_only_its_user_may_enter_is_not_public(self):
         where, over = self.folder / "mounted", self.folder / "of_mallory.diesel"

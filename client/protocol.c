@@ -45,7 +45,7 @@ static const struct {
     [WIRE_FIELD] = {sizeof(struct wire_field), 0},
     [WIRE_FIELD_REPLY] = {sizeof(struct wire_plain), 0},
     [WIRE_RESIDENTS] = {sizeof(struct wire_plain), 0},
-    [WIRE_RESIDENTS_REPLY] = {sizeof(struct wire_residents_reply), 1},
+    [WIRE_RESIDENTS_REPLY] = {sizeof(struct wire_residents_reply), 2},
 };
 
 size_t protocol_bytes(enum wire_type type)

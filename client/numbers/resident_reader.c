@@ -35,6 +35,7 @@ struct resident_reader {
 	    lock; /* held for reading while mappings are read, for writing to change the fields below */
 	struct transport transport;
 	const resident_entry *entries; /* NULL: not connected */
+	resident_use *uses;            /* [n_chunks] */
 	struct resident_map *maps;     /* [n_chunks] */
 	uint64_t n_chunks;
 	uint32_t n_maps; /* number of mapped chunks */
@@ -80,6 +81,9 @@ static void disconnect(struct resident_reader *r)
 	if (r->entries)
 		munmap((void *)(uintptr_t)r->entries, r->n_chunks * sizeof(*r->entries));
 	r->entries = NULL;
+	if (r->uses)
+		munmap(r->uses, r->n_chunks);
+	r->uses = NULL;
 	transport_close(&r->transport);
 	r->transport = (struct transport)TRANSPORT_INIT;
 }
@@ -104,7 +108,7 @@ static int map_table(struct resident_reader *r, uint64_t n_chunks)
 {
 	union wire_message request, reply;
 	struct wire_fds fds;
-	void *p = MAP_FAILED;
+	void *p = MAP_FAILED, *uses = MAP_FAILED;
 	int e;
 
 	if (r->transport.version < 8)
@@ -114,13 +118,16 @@ static int map_table(struct resident_reader *r, uint64_t n_chunks)
 	if (e < 0)
 		return e;
 	if (reply.residents_reply.n_chunks == n_chunks &&
-	    has_bytes(fds.fd[0], n_chunks * sizeof(*r->entries)))
+	    has_bytes(fds.fd[0], n_chunks * sizeof(*r->entries)) && has_bytes(fds.fd[1], n_chunks)) {
 		p = mmap(NULL, n_chunks * sizeof(*r->entries), PROT_READ, MAP_SHARED, fds.fd[0], 0);
+		uses = mmap(NULL, n_chunks, PROT_READ | PROT_WRITE, MAP_SHARED, fds.fd[1], 0);
+	}
 	wire_fds_close(&fds);
-	if (p == MAP_FAILED)
-		return -ENOMEM;
-	r->entries = p;
+	r->entries = p == MAP_FAILED ? NULL : p;
+	r->uses = uses == MAP_FAILED ? NULL : uses;
 	r->n_chunks = n_chunks;
+	if (!r->entries || !r->uses)
+		return -ENOMEM;
 	r->maps = calloc(n_chunks, sizeof(*r->maps));
 	return r->maps ? 0 : -ENOMEM;
 }
@@ -268,6 +275,8 @@ static uint32_t copy_some(const struct resident_reader *r, const struct snapshot
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		done[i] = from[i] && residents_again(&r->entries[found[i].chunk]) == entries[i];
+		if (done[i])
+			residents_use(&r->uses[found[i].chunk]);
 		n_done += done[i];
 	}
 	return n_done;

@@ -11,64 +11,6 @@
 #include "lib/log.h"
 #include "lib/minmax.h"
 #include "daemon/cache/peers/memberships.h"
-#include "client/residents.h"
-
-/*
- * The table of a dataset's chunks in memory that clients map (client/residents.h): they read samples by
- * number from chunks in place. It exists from the first client that asks for it. Loop thread only.
- */
-
-static resident_entry *entry_of(const struct cached_dataset *d, uint64_t chunk)
-{
-	return (resident_entry *)d->residents.memory.data + chunk;
-}
-
-/* Adds the chunk, which is ready as a whole. */
-static void residents_enter(struct cached_dataset *d, uint64_t chunk)
-{
-	struct residents *r = &d->residents;
-
-	if (!r->memory.data)
-		return;
-	if (++r->n_stays == 0)
-		r->n_stays = 1;
-	atomic_store_explicit(entry_of(d, chunk), (uint64_t)r->n_stays << 32 | d->chunks[chunk].segment->id,
-			      memory_order_release);
-}
-
-/* Removes the chunk; call it before its memory changes. Does nothing for a chunk that is not in the table. */
-static void residents_leave(struct cached_dataset *d, uint64_t chunk)
-{
-	if (!d->residents.memory.data)
-		return;
-	atomic_store_explicit(entry_of(d, chunk), 0, memory_order_relaxed);
-	/* No later write to the chunk's memory may be seen before this one. */
-	atomic_thread_fence(memory_order_seq_cst);
-}
-
-static int make(struct cached_dataset *d)
-{
-	uint64_t bytes = (d->info.n_chunks + 1) * sizeof(resident_entry);
-	int r = shared_memory_new("diesel-residents", bytes, SHARED_MAPPABLE, &d->residents.memory);
-
-	for (uint64_t i = 0; r == 0 && i < d->info.n_chunks; i++)
-		if (d->chunks[i].state == CHUNK_READY && !d->chunks[i].part)
-			residents_enter(d, i);
-	return r;
-}
-
-int residents_lend(struct cached_dataset *d, int *ret_fd)
-{
-	int r = d->residents.memory.data ? 0 : make(d);
-
-	return r < 0 ? r : shared_memory_reader(d->residents.memory.fd, ret_fd);
-}
-
-void residents_free(struct residents *r)
-{
-	if (r->memory.data)
-		shared_memory_free(&r->memory);
-}
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
@@ -651,8 +593,7 @@ static void check_segment(const struct segment *s, uint32_t index)
 
 	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
 	assert(!chunk || chunk->segment == s);
-	assert(!chunk || !s->dataset->residents.memory.data ||
-	       residents_look(entry_of(s->dataset, s->chunk)) == 0 ||
+	assert(!chunk || !residents_have(s->dataset, s->chunk) ||
 	       (chunk->state == CHUNK_READY && !chunk->part));
 	/* A segment that is being filled from another segment holds no ready chunk yet. */
 	assert(!s->filling || !chunk || chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING);

@@ -138,6 +138,7 @@ struct cache {
 	struct victim_list victims; /* victims for callers without a dataset of their own */
 	uint64_t round;             /* current round of distance marks */
 	uint64_t clock;             /* source of last_use: a count of uses, not a time */
+	uint64_t uses_ns;           /* when residents_note_uses() last looked */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
 	struct cache_stays stays;
@@ -348,8 +349,8 @@ struct candidates {
 };
 /* Returns the segment to evict for a chunk at this distance; NULL: none may be evicted. list: caches
  * candidates between calls with the same `wanting` and the same purpose. */
-struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
-				  struct victim_list *list, uint32_t distance);
+struct segment *cache_pick_victim(struct cache *c, const struct candidates *which, struct victim_list *list,
+				  uint32_t distance);
 /* Clears all victim lists. Call after datasets or shares have changed. */
 void cache_forget_victims(struct cache *c);
 /* Makes this segment, which is now empty, the next victim of its dataset. */

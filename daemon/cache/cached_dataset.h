@@ -19,7 +19,7 @@
 #include "daemon/storage/place.h"
 #include "policy.h"
 #include "daemon/storage/proof.h"
-#include "daemon/storage/shared_memory.h"
+#include "residents.h"
 #include "daemon/cache/sources/stage_pace.h"
 
 #include <errno.h>
@@ -27,12 +27,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-
-/* All zero: no client has asked yet. */
-struct residents {
-	struct shared_memory memory;
-	uint32_t n_stays; /* number of the last stay; wraps, and is never 0 in an entry */
-};
 
 struct decoded_cache;
 struct group;
@@ -289,8 +283,3 @@ struct chunk_place *cached_add_place(struct cached_dataset *d, struct proof *pro
 
 /* Lets damaged chunks be tried again: they may have been repaired. */
 void cached_forget_errors(struct cached_dataset *d);
-
-/* Opens the table for a client, which may read all chunks of the dataset. The caller closes *ret_fd. Returns
- * 0 or a negative errno. */
-int residents_lend(struct cached_dataset *d, int *ret_fd);
-void residents_free(struct residents *r);

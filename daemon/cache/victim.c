@@ -46,7 +46,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				      .excess = d->held_bytes > d->space_bytes,
 				      .busy = s->filling,
 				      .empty = !k,
-				      .idle = d->n_sessions == 0};
+				      .idle = d->n_sessions == 0 && !residents_are_used(d)};
 
 	look.beyond_quota = c->quotas.n > 0 && look.excess && !look.own && !look.idle;
 	if (!k)
@@ -155,14 +155,15 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 	return NULL;
 }
 
-struct segment *cache_pick_victim(const struct cache *c, const struct candidates *which,
-				  struct victim_list *list, uint32_t distance)
+struct segment *cache_pick_victim(struct cache *c, const struct candidates *which, struct victim_list *list,
+				  uint32_t distance)
 {
 	bool is_such = list->own == which->own && list->is_spare == which->is_spare &&
 		       list->beyond_quotas == which->beyond_quotas;
 	struct segment *s = is_such ? take_victim(c, which, list, distance) : NULL;
 
 	if (!s) {
+		residents_note_uses(c);
 		look_for_victims(c, which, list);
 		s = take_victim(c, which, list, distance);
 	}

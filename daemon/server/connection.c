@@ -548,19 +548,20 @@ static int on_segment(struct connection *c, const union wire_message *m)
 
 static int on_residents(struct connection *c)
 {
+	_cleanup_(closep) int table_fd = -EBADF, uses_fd = -EBADF;
 	union wire_message answer;
-	_cleanup_(closep) int fd = -EBADF;
-	int r = c->version < 8 ? -EPROTO : residents_lend(c->dataset, &fd);
+	int r;
 
-	if (r == -EPROTO)
-		return r;
+	if (c->version < 8 || c->uses)
+		return -EPROTO;
+	r = residents_lend(c->dataset, &c->uses, &table_fd, &uses_fd);
 	if (r < 0)
 		return refuse(c, r,
 			      "dieseld cannot share the table of its chunks with a client: check that /proc "
 			      "is mounted");
 	protocol_init(&answer, WIRE_RESIDENTS_REPLY);
 	answer.residents_reply.n_chunks = c->dataset->info.n_chunks;
-	return connection_reply(c, &answer, &fd, 1);
+	return connection_reply(c, &answer, (int[]){table_fd, uses_fd}, 2);
 }
 
 static int on_seek(struct connection *c, const union wire_message *m)
@@ -852,8 +853,10 @@ void connection_close(struct connection *c)
 	connection_open_cancel(c);
 	connection_ask_cancel(c);
 	c->place = place_unref(c->place);
-	if (c->dataset)
+	if (c->dataset) {
+		residents_take_back(c->dataset, c->uses);
 		c->dataset->refs--;
+	}
 	uv_close((uv_handle_t *)&c->poll, on_closed);
 	if (c->owner_fd >= 0)
 		uv_close((uv_handle_t *)&c->owner, on_closed);

@@ -40,12 +40,13 @@ struct connection {
 	struct cached_dataset *dataset;
 	struct chunk_place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
-	uint64_t *subset_words;    /* subset for the next session; NULL: none was sent */
-	uint64_t subset_bytes;     /* cache space reserved for the subset */
-	struct fetcher *fetcher;   /* the client's process that reads the dataset's chunks */
-	uint64_t landing_bytes;    /* cache space reserved for the fetcher's reads */
-	uint64_t batch_bytes;      /* reserved for batches of the session that is being opened */
-	struct shared_memory text; /* reply to its last STATUS, JOBS, WHY or SET */
+	uint64_t *subset_words;     /* subset for the next session; NULL: none was sent */
+	uint64_t subset_bytes;      /* cache space reserved for the subset */
+	struct resident_uses *uses; /* chunks that the client reads in place; NULL: it has not asked */
+	struct fetcher *fetcher;    /* the client's process that reads the dataset's chunks */
+	uint64_t landing_bytes;     /* cache space reserved for the fetcher's reads */
+	uint64_t batch_bytes;       /* reserved for batches of the session that is being opened */
+	struct shared_memory text;  /* reply to its last STATUS, JOBS, WHY or SET */
 };
 
 /* Answers the last request. Returns 0, or a negative errno: call connection_cut() then. -ENOBUFS: the client

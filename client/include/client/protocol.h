@@ -18,7 +18,8 @@
  *   ASK (samples of a batch)                  ->  no reply
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
  *   SEGMENT (id)                              ->  SEGMENT_REPLY + fd: the chunk segment
- *   RESIDENTS                                 ->  RESIDENTS_REPLY + fd: table of the chunks in memory
+ *   RESIDENTS                                 ->  RESIDENTS_REPLY + fds: table of the chunks in memory, and a
+ *                                                 byte per chunk that tells the daemon which ones are read
  *   KICK (a slot came free)                   ->  no reply
  *   STOP                                      ->  STOP_REPLY: nothing more is produced, leases stay
  *   STATUS                                    ->  STATUS_REPLY + fd: JSON text
@@ -267,7 +268,7 @@ struct wire_field {
 
 struct wire_residents_reply {
 	struct wire_header header;
-	uint64_t n_chunks; /* entries of the table (client/residents.h) */
+	uint64_t n_chunks; /* entries of the table, and bytes of the uses (client/residents.h) */
 };
 
 struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, FIELD_REPLY, RESIDENTS, STOP, STOP_REPLY, STATUS,

@@ -10,12 +10,17 @@
  *
  * An entry is the segment's id (WIRE_SEGMENT) below the number of the chunk's stay in memory, which differs
  * for each stay of the dataset's chunks; 0: not in memory, or only some samples of it.
+ *
+ * The daemon cannot see such reads. So each client has memory of its own with one byte per chunk, which it
+ * sets when it has read from the chunk (residents_use()). The daemon clears the bytes when it looks for
+ * chunks to evict, and takes those that were set as used.
  */
 
 #include <stdatomic.h>
 #include <stdint.h>
 
 typedef _Atomic uint64_t resident_entry;
+typedef _Atomic uint8_t resident_use;
 
 static inline uint32_t resident_segment(uint64_t entry)
 {
@@ -31,4 +36,12 @@ static inline uint64_t residents_again(const resident_entry *entry)
 {
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(entry, memory_order_relaxed);
+}
+
+/* Writes only once between two looks of the daemon, so that readers do not take the cache line from each
+ * other. */
+static inline void residents_use(resident_use *use)
+{
+	if (!atomic_load_explicit(use, memory_order_relaxed))
+		atomic_store_explicit(use, 1, memory_order_relaxed);
 }

@@ -11,11 +11,11 @@ static size_t fds_of(enum wire_type type)
 {
 	switch (type) {
 	case WIRE_OPEN_DATASET:
+	case WIRE_RESIDENTS_REPLY:
 	case WIRE_SESSION_REPLY: return 2;
 	case WIRE_DATASET_REPLY:
 	case WIRE_FETCHER_REPLY:
 	case WIRE_SEGMENT_REPLY:
-	case WIRE_RESIDENTS_REPLY:
 	case WIRE_STATUS_REPLY: return 1;
 	case WIRE_ERROR:
 	case WIRE_HELLO:

@@ -289,14 +289,16 @@ static void test_numbers_of_segments(void **state)
 /* Clients read chunks in place by a table. A chunk's entry changes with each of its stays in memory. */
 static void test_the_table_has_whole_chunks_and_tells_stays_apart(void **state)
 {
+	struct resident_uses *uses;
 	const resident_entry *table;
 	struct fixture f;
 	uint64_t first;
-	int fd;
+	int fd, uses_fd;
 
 	start(&f, *state, &even, 4);
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
-	assert_int_equal(residents_lend(f.d, &fd), 0);
+	assert_int_equal(residents_lend(f.d, &uses, &fd, &uses_fd), 0);
+	close(uses_fd);
 	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
 	table = mmap(NULL, N_CHUNKS * sizeof(*table), PROT_READ, MAP_SHARED, fd, 0);
 	assert_true(table != MAP_FAILED);
@@ -317,7 +319,52 @@ static void test_the_table_has_whole_chunks_and_tells_stays_apart(void **state)
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	assert_int_equal(residents_look(&table[0]), 0);
 	munmap((void *)(uintptr_t)table, N_CHUNKS * sizeof(*table));
+	residents_take_back(f.d, uses);
 	stop(&f);
+}
+
+/* Makes space for two chunks after a client has read chunk 0 in place, or not. A read counts as a use, in the
+ * memory of the client that reads, as long as it is connected. */
+static void check_reads_in_place(void **state, bool reads, uint64_t stay)
+{
+	struct resident_uses *uses[2];
+	resident_use *mine;
+	struct fixture f;
+	int table_fd, fd;
+
+	start(&f, *state, &even, 4);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(&f, f.d, i, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(residents_lend(f.d, &uses[i], &table_fd, &fd), 0);
+		close(table_fd);
+		if (i == 0)
+			close(fd);
+	}
+	mine = mmap(NULL, N_CHUNKS, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(mine != MAP_FAILED);
+	close(fd);
+	if (reads)
+		residents_use(&mine[0]);
+	assert_true(cache_make_space(f.cache, 2 * f.unit));
+	assert_int_equal(in_memory(f.d), stay);
+	assert_int_equal(mine[0], 0);
+	assert_int_equal(residents_are_used(f.d), reads);
+	for (int i = 0; i < 2; i++)
+		residents_take_back(f.d, uses[i]);
+	residents_use(&mine[2]); /* which nobody reads any more */
+	munmap(mine, N_CHUNKS);
+	stop(&f);
+}
+
+static void test_a_chunk_that_is_read_in_place_stays(void **state)
+{
+	check_reads_in_place(state, true, 0x5);
+}
+
+static void test_without_reads_in_place_the_oldest_goes(void **state)
+{
+	check_reads_in_place(state, false, 0x6);
 }
 
 /* Each segment uses a descriptor, and so does each snapshot that a client holds. Some descriptors are kept
@@ -588,7 +635,9 @@ UNIT_TESTS(IN_FOLDER(test_what_is_needed_last_goes_first), IN_FOLDER(test_the_ne
 	   IN_FOLDER(test_what_is_under_way_stays), IN_FOLDER(test_the_oldest_goes_first),
 	   IN_FOLDER(test_segments_are_as_large_as_their_chunks), IN_FOLDER(test_numbers_of_segments),
 	   IN_FOLDER(test_the_table_has_whole_chunks_and_tells_stays_apart),
-	   IN_FOLDER(test_descriptors_are_bounded), IN_FOLDER(test_what_is_verified_goes_where_clients_look),
+	   IN_FOLDER(test_a_chunk_that_is_read_in_place_stays),
+	   IN_FOLDER(test_without_reads_in_place_the_oldest_goes), IN_FOLDER(test_descriptors_are_bounded),
+	   IN_FOLDER(test_what_is_verified_goes_where_clients_look),
 	   IN_FOLDER(test_where_what_is_verified_stays), IN_FOLDER(test_memory_goes_back),
 	   IN_FOLDER(test_a_chunk_in_use_moves_to_other_pages),
 	   IN_FOLDER(test_few_idle_datasets_stay_for_the_next_job))

@@ -366,7 +366,7 @@ static int compare_classes(const char *path, struct error *err)
 	return r < 0 ? r : differ;
 }
 
-static int tell_labels(const struct pack_context *c, struct error *err)
+static void tell_labels(const struct pack_context *c)
 {
 	const struct survey *s = &c->survey;
 	struct error text = ERROR_INIT;
@@ -385,16 +385,19 @@ static int tell_labels(const struct pack_context *c, struct error *err)
 		ctl_warn(c->verb, text.text);
 	}
 	if (!c->labels || !labels_are_numbers(c->labels))
-		return 0;
-	r = compare_classes(c->options.dataset, err);
-	if (r > 0 && !s->classes_of) {
+		return;
+	r = compare_classes(c->options.dataset, &text);
+	if (r < 0) {
+		error_prefix(
+		    &text, "the dataset is complete, but its classes could not be compared with the labels");
+		ctl_warn(c->verb, text.text);
+	} else if (r > 0 && !s->classes_of) {
 		error_set(&text, 0,
 			  "the classes of %s are not 0, 1, 2 and so on, so class numbers differ from the "
 			  "labels: the class of number k is Dataset(...).classes[k]",
 			  c->options.dataset);
 		ctl_warn(c->verb, text.text);
 	}
-	return r;
 }
 
 static int run(const struct option_verb *verb, int argc, char **argv)
@@ -453,8 +456,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	tell_taken(&context);
-	if (tell_labels(&context, &err) < 0)
-		return ctl_failed(verb, &err);
+	tell_labels(&context);
 	tell_missing(&context);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o->rewrite, &context);

@@ -147,8 +147,8 @@ static int check_file(const struct external *e, int fd, const struct stat *st, s
 static int advised(int r, struct error *err)
 {
 	if (r == -ENOENT)
-		error_advise(err, "the dataset has samples in it: restore it, or leave it out with "
-				  "`dieselctl index`");
+		error_advise(err, "the dataset has samples in it: restore it, or remove its samples with "
+				  "`dieselctl rm -r`");
 	return r;
 }
 

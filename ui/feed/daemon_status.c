@@ -16,28 +16,12 @@
 
 #define ITEMS_MAX 65536 /* maximum number of jobs, datasets or decisions, more than any daemon has */
 
-static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	if (text)
-		snprintf(buffer, size, "%s", text);
-}
-
 static void get_real(const json_t *object, const char *key, double *ret)
 {
 	double number = json_number_of(object, key);
 
 	if (!isnan(number))
 		*ret = number;
-}
-
-static void get_count(const json_t *object, const char *key, uint64_t *ret)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (json_is_integer(value) && json_integer_value(value) >= 0)
-		*ret = (uint64_t)json_integer_value(value);
 }
 
 static void get_id(const json_t *object, const char *key, char *buffer, size_t size)
@@ -53,12 +37,12 @@ static void fill_sensing(const json_t *tune, struct daemon_sample *daemon)
 	const json_t *sensing = json_object_get(tune, "sensing");
 	char source[16] = "", why[SAMPLE_TEXT_BYTES] = "", mode[24] = "", problem[SAMPLE_TEXT_BYTES] = "";
 
-	get_text(sensing, "source", source, sizeof(source));
-	get_text(sensing, "why", why, sizeof(why));
+	json_get_text(sensing, "source", source, sizeof(source));
+	json_get_text(sensing, "why", why, sizeof(why));
 	if (source[0])
 		snprintf(daemon->sensing, sizeof(daemon->sensing), "%s%s%s", source, why[0] ? ": " : "", why);
-	get_text(tune, "mode", mode, sizeof(mode));
-	get_text(json_object_get(tune, "history"), "problem", problem, sizeof(problem));
+	json_get_text(tune, "mode", mode, sizeof(mode));
+	json_get_text(json_object_get(tune, "history"), "problem", problem, sizeof(problem));
 	if (mode[0])
 		snprintf(daemon->tuner, sizeof(daemon->tuner), "%s%s%s", mode,
 			 problem[0] ? "; history is not kept: " : "", problem);
@@ -70,10 +54,10 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	double segments = NAN, slots = 0, snapshots = 0;
 
 	snprintf(daemon->state, sizeof(daemon->state), "up");
-	get_text(root, "version", daemon->version, sizeof(daemon->version));
-	get_text(root, "socket", daemon->socket, sizeof(daemon->socket));
-	get_text(root, "io", daemon->io, sizeof(daemon->io));
-	get_count(root, "pid", &daemon->pid);
+	json_get_text(root, "version", daemon->version, sizeof(daemon->version));
+	json_get_text(root, "socket", daemon->socket, sizeof(daemon->socket));
+	json_get_text(root, "io", daemon->io, sizeof(daemon->io));
+	json_get_count(root, "pid", &daemon->pid);
 	get_real(root, "uptime_s", &daemon->uptime_s);
 	get_real(cache, "budget_bytes", &daemon->cache_budget_bytes);
 	get_real(cache, "borrowed_bytes", &daemon->cache_borrowed_bytes);
@@ -81,13 +65,13 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	get_real(cache, "slot_bytes", &slots);
 	get_real(cache, "snapshot_bytes", &snapshots);
 	daemon->cache_used_bytes = segments + slots + snapshots;
-	get_count(knobs, "prefetch_chunks", &daemon->prefetch_chunks);
-	get_count(knobs, "workers", &daemon->workers);
-	get_count(cache, "loading", &daemon->n_loading);
+	json_get_count(knobs, "prefetch_chunks", &daemon->prefetch_chunks);
+	json_get_count(knobs, "workers", &daemon->workers);
+	json_get_count(cache, "loading", &daemon->n_loading);
 	get_real(cache, "reads", &daemon->reads);
 	get_real(cache, "read_bytes", &daemon->read_bytes);
 	get_real(cache, "evictions", &daemon->evictions);
-	get_count(cache, "quarantined", &daemon->n_bad);
+	json_get_count(cache, "quarantined", &daemon->n_bad);
 	daemon->n_sessions = json_array_size(json_object_get(root, "sessions"));
 	fill_sensing(json_object_get(root, "tune"), daemon);
 }
@@ -97,7 +81,7 @@ static void get_name(const json_t *object, const char *key, char *buffer, size_t
 {
 	char command[512] = "";
 
-	get_text(object, key, command, sizeof(command));
+	json_get_text(object, key, command, sizeof(command));
 	if (command[0])
 		process_name(command, buffer, size);
 }
@@ -108,11 +92,11 @@ static int fill_dataset(const json_t *from, struct top_sample *sample)
 
 	if (!to)
 		return -ENOMEM;
-	get_text(from, "path", to->path, sizeof(to->path));
-	get_count(from, "samples", &to->n_samples);
-	get_count(from, "chunks", &to->n_chunks);
-	get_count(from, "cached_chunks", &to->n_cached);
-	get_count(from, "sessions", &to->n_sessions);
+	json_get_text(from, "path", to->path, sizeof(to->path));
+	json_get_count(from, "samples", &to->n_samples);
+	json_get_count(from, "chunks", &to->n_chunks);
+	json_get_count(from, "cached_chunks", &to->n_cached);
+	json_get_count(from, "sessions", &to->n_sessions);
 	get_real(from, "bytes", &to->bytes);
 	if (json_is_array(json_object_get(from, "quarantined")))
 		to->n_bad = json_array_size(json_object_get(from, "quarantined"));
@@ -122,7 +106,7 @@ static int fill_dataset(const json_t *from, struct top_sample *sample)
 /* Reads a knob by its name: {"value": n}, or null if nobody has set it yet. */
 static void get_knob(const json_t *knobs, enum tuner_knob knob, uint64_t *ret)
 {
-	get_count(json_object_get(knobs, tuner_knob_name(knob)), "value", ret);
+	json_get_count(json_object_get(knobs, tuner_knob_name(knob)), "value", ret);
 }
 
 /* Writes a knob's value: 1.2G, 512M for a cache, else the number. */
@@ -150,11 +134,11 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 
 	if (!json_is_object(decision))
 		return;
-	get_text(decision, "knob", knob, sizeof(knob));
+	json_get_text(decision, "knob", knob, sizeof(knob));
 	value_text(knob, json_object_get(decision, "from"), from, sizeof(from));
 	value_text(knob, json_object_get(decision, "to"), to, sizeof(to));
-	get_text(decision, "reason", reason, sizeof(reason));
-	get_text(json_object_get(decision, "effect"), "text", effect, sizeof(effect));
+	json_get_text(decision, "reason", reason, sizeof(reason));
+	json_get_text(json_object_get(decision, "effect"), "text", effect, sizeof(effect));
 	get_real(decision, "time", &time_s);
 	snprintf(job->served.decision, sizeof(job->served.decision), "%s %s -> %s", knob, from, to);
 	snprintf(job->served.why, sizeof(job->served.why), "%s%s%s", reason, effect[0] ? "; " : "", effect);
@@ -187,7 +171,7 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	for (int i = 0; i < SHARE_COUNT; i++)
 		get_real(shares, analysis_share_name((enum analysis_share)i), &job->share[i]);
 	get_real(shares, "gpu_wait", &job->gpu_wait);
-	get_text(now, "source", job->method, sizeof(job->method));
+	json_get_text(now, "source", job->method, sizeof(job->method));
 	get_real(now, "steps_per_s", &job->steps_per_s);
 	get_real(now, "samples_per_s", &job->served.samples_per_s);
 	get_real(now, "step_p50_s", &job->step_p50_s);
@@ -201,20 +185,20 @@ static void fill_now(const json_t *now, struct job_sample *job)
  * counters stay unknown. */
 static void fill_decoding(const json_t *decoding, struct job_sample *job)
 {
-	get_count(decoding, "samples", &job->served.n_decoded);
-	get_count(decoding, "damaged", &job->served.n_damaged);
+	json_get_count(decoding, "samples", &job->served.n_decoded);
+	json_get_count(decoding, "damaged", &job->served.n_damaged);
 	get_real(decoding, "cpu_s", &job->served.decoder_cpu_s);
-	get_count(decoding, "replaced", &job->served.n_replaced);
-	get_count(decoding, "from_decoded_copies", &job->served.n_from_decoded_copies);
-	get_count(decoding, "samples_with_decoded_copy", &job->served.n_decoded_copies);
+	json_get_count(decoding, "replaced", &job->served.n_replaced);
+	json_get_count(decoding, "from_decoded_copies", &job->served.n_from_decoded_copies);
+	json_get_count(decoding, "samples_with_decoded_copy", &job->served.n_decoded_copies);
 }
 
 /* A job without a Checkpointer has null. */
 static void fill_checkpoints(const json_t *from, struct job_sample *job)
 {
-	get_count(from, "begun", &job->served.n_checkpoints);
-	get_count(from, "failed", &job->served.n_checkpoints_failed);
-	get_count(from, "interval_steps", &job->served.checkpoint_steps);
+	json_get_count(from, "begun", &job->served.n_checkpoints);
+	json_get_count(from, "failed", &job->served.n_checkpoints_failed);
+	json_get_count(from, "interval_steps", &job->served.checkpoint_steps);
 	get_real(from, "overhead", &job->served.checkpoint_overhead);
 	get_real(from, "snapshot_s", &job->served.snapshot_s);
 	get_real(from, "slowdown_s", &job->served.checkpoint_slowdown_s);
@@ -309,7 +293,7 @@ static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sam
 	const json_t *nodes = json_object_get(cluster, "nodes"), *own = json_object_get(from, "nodes");
 	const json_t *members = json_object_get(group_of(cluster, from), "members");
 
-	get_count(own, "reachable", &job->served.n_reached);
+	json_get_count(own, "reachable", &job->served.n_reached);
 	if (!json_array_size(members))
 		return;
 	job->served.n_members = json_array_size(members);
@@ -341,7 +325,7 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	get_name(from, "name", to->name, sizeof(to->name));
 	snprintf(to->state, sizeof(to->state), "running");
 	snprintf(to->loader, sizeof(to->loader), "diesel");
-	get_count(from, "pid", &to->pid);
+	json_get_count(from, "pid", &to->pid);
 	get_knob(knobs, TUNER_CACHE_BYTES, &cache);
 	if (cache != SAMPLE_UNKNOWN)
 		to->served.cache_bytes = (double)cache;
@@ -360,11 +344,11 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	fill_decoding(json_object_get(from, "decoding"), to);
 	if (to->served.n_decoded_copies != SAMPLE_UNKNOWN)
 		get_real(json_object_get(from, "memory"), "decoded_bytes", &to->served.decoded_bytes);
-	get_count(from, "batches", &to->served.n_batches);
-	get_count(from, "shared_batches", &to->served.n_shared);
-	get_count(from, "shared_from", &to->served.shared_from);
+	json_get_count(from, "batches", &to->served.n_batches);
+	json_get_count(from, "shared_batches", &to->served.n_shared);
+	json_get_count(from, "shared_from", &to->served.shared_from);
 	fill_checkpoints(json_object_get(from, "checkpoints"), to);
-	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
+	json_get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;
 	return 0;
@@ -380,7 +364,7 @@ static void fill_ready(const json_t *sessions, struct top_sample *sample)
 		struct job_sample *job;
 
 		get_id(session, "job", id, sizeof(id));
-		get_count(session, "ready", &ready);
+		json_get_count(session, "ready", &ready);
 		job = id[0] ? (struct job_sample *)sample_job(sample, id) : NULL;
 		if (job && ready != SAMPLE_UNKNOWN)
 			job->served.n_ready =
@@ -432,11 +416,11 @@ static int fill_decision(const json_t *from, double now_s, struct top_sample *sa
 		return -ENOMEM;
 	get_id(from, "job", to->job, sizeof(to->job));
 	get_name(from, "job_name", to->job, sizeof(to->job));
-	get_text(from, "knob", to->knob, sizeof(to->knob));
+	json_get_text(from, "knob", to->knob, sizeof(to->knob));
 	value_text(to->knob, json_object_get(from, "from"), to->from, sizeof(to->from));
 	value_text(to->knob, json_object_get(from, "to"), to->to, sizeof(to->to));
-	get_text(from, "reason", to->why, sizeof(to->why));
-	get_text(json_object_get(from, "effect"), "text", to->effect, sizeof(to->effect));
+	json_get_text(from, "reason", to->why, sizeof(to->why));
+	json_get_text(json_object_get(from, "effect"), "text", to->effect, sizeof(to->effect));
 	if (json_is_false(json_object_get(from, "applied")))
 		snprintf(to->effect, sizeof(to->effect), "dry run: not applied");
 	get_real(from, "time", &time_s);

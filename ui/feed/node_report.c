@@ -16,14 +16,6 @@
 
 #define JOBS_MAX 256 /* maximum jobs of a node; a daemon's report has space for fewer */
 
-static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	if (text)
-		snprintf(buffer, size, "%s", text);
-}
-
 /* Sets *ret to a number from 0 to max; any other value stays unknown. */
 static void get_real(const json_t *object, const char *key, double max, double *ret)
 {
@@ -31,14 +23,6 @@ static void get_real(const json_t *object, const char *key, double max, double *
 
 	if (number >= 0 && number <= max)
 		*ret = number;
-}
-
-static void get_count(const json_t *object, const char *key, uint64_t *ret)
-{
-	const json_t *value = json_object_get(object, key);
-
-	if (json_is_integer(value) && json_integer_value(value) >= 0)
-		*ret = (uint64_t)json_integer_value(value);
 }
 
 /* Makes an id from the names of node and job: job numbers are unique only within a node. */
@@ -53,8 +37,8 @@ static void fill_name(const json_t *from, struct job_sample *to)
 {
 	char command[512] = "", program[sizeof(to->name)] = "", job[64] = "";
 
-	get_text(from, "name", command, sizeof(command));
-	get_text(from, "job", job, sizeof(job));
+	json_get_text(from, "name", command, sizeof(command));
+	json_get_text(from, "job", job, sizeof(job));
 	if (command[0])
 		process_name(command, program, sizeof(program));
 	if (job[0])
@@ -72,18 +56,18 @@ static int fill_job(const json_t *from, const char *node, double age_s, struct t
 
 	if (!to)
 		return -ENOMEM;
-	get_count(from, "id", &number);
+	json_get_count(from, "id", &number);
 	make_id(node, number, to->id, sizeof(to->id));
 	fill_name(from, to);
 	snprintf(to->node, sizeof(to->node), "%s", node);
 	snprintf(to->state, sizeof(to->state), "%s", age_s > NODE_SILENT_S ? "silent" : "running");
 	snprintf(to->loader, sizeof(to->loader), "diesel");
-	get_count(from, "uid", &uid);
+	json_get_count(from, "uid", &uid);
 	if (uid <= UINT32_MAX)
 		snprintf(to->user, sizeof(to->user), "%llu", (unsigned long long)uid);
-	get_text(from, "dataset", to->dataset, sizeof(to->dataset));
-	get_text(from, "source", to->method, sizeof(to->method));
-	get_count(from, "pid", &to->pid);
+	json_get_text(from, "dataset", to->dataset, sizeof(to->dataset));
+	json_get_text(from, "source", to->method, sizeof(to->method));
+	json_get_count(from, "pid", &to->pid);
 	get_real(from, "samples_per_s", 1e15, &to->served.samples_per_s);
 	get_real(from, "steps_per_s", 1e15, &to->steps_per_s);
 	get_real(from, "stall_s", 1e12, &to->stall_s);
@@ -112,9 +96,9 @@ int node_report_fill(const char *json, const char *node, double age_s, struct to
 		to->age_s = age_s;
 	}
 	if (to && is_known) {
-		get_text(root, "version", to->version, sizeof(to->version));
+		json_get_text(root, "version", to->version, sizeof(to->version));
 		get_real(root, "uptime_s", 1e12, &to->uptime_s);
-		get_count(root, "omitted", &to->n_omitted);
+		json_get_count(root, "omitted", &to->n_omitted);
 		to->n_jobs = json_array_size(jobs) + (to->n_omitted == SAMPLE_UNKNOWN ? 0 : to->n_omitted);
 	}
 	for (size_t i = 0; r == 0 && is_known && i < json_array_size(jobs) && i < JOBS_MAX; i++)

@@ -689,8 +689,11 @@ class Dataset:
 
     def find(self, path: str) -> int:
         """Returns the index of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""
+        return self._index_of(self._find_number(path), path)
+
+    def _index_of(self, number: int, path: str) -> int:
         try:
-            return self.indices_of([self._find_number(path)])[0]
+            return self.indices_of([number])[0]
         except IndexError:
             raise KeyError(path) from None
 
@@ -774,8 +777,9 @@ class Dataset:
 
     def stat(self, path: str) -> SampleStat:
         """Returns facts about the sample with this path. Raises KeyError."""
-        i, found = self.find(path), native.Stat()
-        result = lib.diesel_dataset_stat(self._connection.reader, self._number_at(i), byref(found))
+        number, found = self._find_number(path), native.Stat()
+        i = self._index_of(number, path)
+        result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
         label = found.label if self._numbers is None else self._numbers[found.label]

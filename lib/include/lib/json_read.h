@@ -5,6 +5,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdint.h>
+#include <stdio.h>
 
 static inline void json_freep(json_t **root)
 {
@@ -25,4 +27,22 @@ static inline const char *json_string_of(const json_t *object, const char *key)
 	const char *value = json_string_value(json_object_get(object, key));
 
 	return value ? value : "";
+}
+
+/* Copies the string, cut to size. Without a string, the buffer stays as it is. */
+static inline void json_get_text(const json_t *object, const char *key, char *buffer, size_t size)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	if (text)
+		snprintf(buffer, size, "%s", text);
+}
+
+/* Sets *ret, unless the value is no integer or below 0. */
+static inline void json_get_count(const json_t *object, const char *key, uint64_t *ret)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (json_is_integer(value) && json_integer_value(value) >= 0)
+		*ret = (uint64_t)json_integer_value(value);
 }

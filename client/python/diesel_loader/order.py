@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes the order of an epoch's samples, as sample numbers, without opening a session."""
 import ctypes
-import logging
 import os
+import warnings
 
 from . import errors, native
 from .native import byref, lib
 
-log = logging.getLogger("diesel_loader")
 
 
 def say_repeated(epoch: int) -> None:
-    log.warning("set_epoch(%d) repeats epoch %d: the restored state is from its end, and goes on with epoch %d. To go on there: "
-                "for epoch in range(loader.epoch, n_epochs)", epoch, epoch, epoch + 1)
+    """Warns the caller of set_epoch()."""
+    warnings.warn(f"set_epoch({epoch}) repeats epoch {epoch}: the restored state is from its end, and goes on with epoch {epoch + 1}. "
+                  "To go on there: for epoch in range(loader.epoch, n_epochs)", RuntimeWarning, stacklevel=4)
 
 
 def flags(shuffle, drop_last):

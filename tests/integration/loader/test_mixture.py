@@ -205,9 +205,9 @@ class MixtureTest(LoaderCase):
             self.assertEqual((head if epoch == 2 else []) + self.take(second), self.take(first))
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))   # of the end of epoch 1
         self.assertEqual(second.epoch, 2)
-        with self.assertLogs("diesel_loader", "WARNING") as logged:
+        with self.assertWarnsRegex(RuntimeWarning, r"set_epoch\(1\) repeats epoch 1: .* for epoch in range\(loader.epoch") as warned:
             second.set_epoch(1)
-        self.assertRegex(logged.output[0], r"set_epoch\(1\) repeats epoch 1: .* for epoch in range\(loader.epoch")
+        self.assertEqual(warned.filename, __file__)
         with self.assertRaisesRegex(ValueError, "epoch"):
             second.set_epoch(-1)
 

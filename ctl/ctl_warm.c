@@ -42,7 +42,7 @@ struct warm {
 	uint64_t n_warm, warm_bytes;
 	uint64_t n_elsewhere, elsewhere_bytes;
 	uint64_t n_full, full_bytes;
-	uint64_t n_damaged;
+	uint64_t n_damaged, n_unread;
 	uint64_t begin_ns;
 };
 
@@ -86,8 +86,8 @@ static int ask(struct warm *w)
 	return 0;
 }
 
-/* Counts the result of a requested chunk. Returns nonzero to stop. */
-static int note(struct warm *w, int result)
+/* Counts the result of a requested chunk. is_of_chunk: an error of its own. Returns nonzero to stop. */
+static int note(struct warm *w, int result, bool is_of_chunk)
 {
 	struct snapshot_chunk chunk;
 
@@ -110,7 +110,11 @@ static int note(struct warm *w, int result)
 		w->n_damaged++;
 		say(w, diesel_session_error(w->session));
 		break;
-	default: return result;
+	default:
+		if (!is_of_chunk)
+			return result;
+		w->n_unread++;
+		say(w, diesel_session_error(w->session));
 	}
 	w->n_done++;
 	progress_show(w->options->path, w->n_done, w->n_chunks, w->warm_bytes, &w->bar);
@@ -123,7 +127,7 @@ static int warm_chunks(struct warm *w)
 	int r = 0;
 
 	while (r == 0 && w->n_done < w->n_chunks && !stopped) {
-		struct diesel_batch batch;
+		struct diesel_batch batch = {.epoch = UINT64_MAX};
 		const char *notice;
 
 		r = ask(w);
@@ -137,7 +141,7 @@ static int warm_chunks(struct warm *w)
 			say(w, notice);
 		if (r == 0)
 			diesel_batch_release(batch.lease);
-		r = r == -EINTR ? 0 : note(w, r);
+		r = r == -EINTR ? 0 : note(w, r, batch.epoch != UINT64_MAX);
 		if (r < 0)
 			say(w, diesel_session_error(w->session));
 	}
@@ -176,6 +180,8 @@ static void print_text(const struct warm *w)
 	print_part("; no space for %llu chunk%s, %s", w->n_full, w->full_bytes);
 	if (w->n_damaged)
 		printf("; %llu damaged", (unsigned long long)w->n_damaged);
+	if (w->n_unread)
+		printf("; %llu not read", (unsigned long long)w->n_unread);
 	if (w->n_done < w->n_chunks)
 		printf("; stopped before %llu", (unsigned long long)(w->n_chunks - w->n_done));
 	putchar('\n');
@@ -187,11 +193,12 @@ static void print_json(const struct warm *w)
 	ctl_json_string(w->options->path, strlen(w->options->path));
 	printf(
 	    ", \"chunks\": %llu, \"in_memory\": %llu, \"in_memory_bytes\": %llu, \"of_other_nodes\": %llu, "
-	    "\"no_space\": %llu, \"no_space_bytes\": %llu, \"damaged\": %llu, \"not_reached\": %llu}\n",
+	    "\"no_space\": %llu, \"no_space_bytes\": %llu, \"damaged\": %llu, \"unread\": %llu, "
+	    "\"not_reached\": %llu}\n",
 	    (unsigned long long)w->n_chunks, (unsigned long long)w->n_warm, (unsigned long long)w->warm_bytes,
 	    (unsigned long long)w->n_elsewhere, (unsigned long long)w->n_full,
 	    (unsigned long long)w->full_bytes, (unsigned long long)w->n_damaged,
-	    (unsigned long long)(w->n_chunks - w->n_done));
+	    (unsigned long long)w->n_unread, (unsigned long long)(w->n_chunks - w->n_done));
 }
 
 static int warm(struct warm *w)
@@ -232,7 +239,7 @@ static int warm(struct warm *w)
 		print_text(w);
 	if (stopped)
 		return 128 + stopped;
-	r = r < 0 || w->n_damaged ? CTL_FAILED : CTL_OK;
+	r = r < 0 || w->n_damaged || w->n_unread ? CTL_FAILED : CTL_OK;
 	return ctl_finish(w->verb) == CTL_OK ? r : CTL_FAILED;
 }
 
@@ -313,9 +320,11 @@ static const struct option_row warm_rows[] = {
      .about = "The number of this node, from 0, in the order of the job's ranks; in a step of Slurm, the "
 	      "default is $SLURM_NODEID."},
     {"json", option_set_flag, AT(json), .help = "print JSON",
-     .about = "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (chunks that "
-	      "other nodes have), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (if the command "
-	      "was stopped)."},
+     .about =
+	 "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (chunks that "
+	 "other nodes have), `no_space`, `no_space_bytes`, `damaged`, `unread` (refused, deleted or out of "
+	 "reach), and `not_reached` (if the command "
+	 "was stopped)."},
     CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
     CTL_ROW_SOCKET(AT(socket)),
     CTL_ROW_TIMEOUT(AT(timeout_s)),

@@ -78,6 +78,14 @@ static void failed(struct verify *v, const struct chunk_id *chunk, const struct 
 		      .chunk = chunk, .is_unread = !chunk_is_damage(err->code), .text = err->text});
 }
 
+/* Metadata and snapshots that are missing can be made again. */
+static void failed_index(struct verify *v, bool is_snapshot, const struct error *err)
+{
+	damage(v, &(struct verify_damage){.is_unread = !chunk_is_damage(err->code) && err->code != -ENOENT,
+					  .snapshot_only = is_snapshot,
+					  .text = err->text});
+}
+
 static void *read_part(struct verify *v, const struct chunk_id *id, uint64_t offset, uint64_t bytes,
 		       struct error *err)
 {
@@ -504,10 +512,10 @@ static void open_metadata(struct verify *v, const struct place *place, struct sn
 	    snapshot_verify(*ret_snapshot, &err) == 0)
 		v->snapshot = *ret_snapshot;
 	else
-		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
+		failed_index(v, true, &err);
 	if (meta_open_at(place->dir_fd, place->folder, META_CHECK, &v->meta, &err) < 0 ||
 	    meta_info(v->meta, &v->info, &err) < 0) {
-		damage_text(v, NULL, err.text);
+		failed_index(v, false, &err);
 		meta_free(v->meta);
 		v->meta = NULL;
 	}
@@ -528,7 +536,7 @@ static void check_log(struct verify *v)
 
 	v->newest = v->info.newest;
 	if (meta_each_change(v->meta, take_change, v, &err) < 0)
-		damage_text(v, NULL, err.text);
+		failed_index(v, false, &err);
 }
 
 static void check_agreement(struct verify *v)
@@ -569,7 +577,7 @@ static void check_agreement(struct verify *v)
 	}
 	v->sums = calloc(v->n_objects + 1, sizeof(*v->sums)); /* without this memory, less is compared */
 	if (meta_each_path(v->meta, check_path, v, &err) < 0)
-		damage_text(v, NULL, err.text);
+		failed_index(v, false, &err);
 }
 
 /* Checks that the store has all chunks of the snapshot, for datasets without metadata. */
@@ -597,7 +605,7 @@ static void check_version(struct verify *v)
 	size_t n = 0;
 
 	if (snapshot_verify(v->snapshot, &err) < 0) {
-		damage(v, &(struct verify_damage){.snapshot_only = true, .text = err.text});
+		failed_index(v, true, &err);
 		return;
 	}
 	check_snapshot_has(v);
@@ -649,7 +657,7 @@ static int check_all(struct verify *v, const struct place *place, struct snapsho
 	else if (v->snapshot)
 		check_snapshot_has(v);
 	if (v->meta && meta_each_chunk(v->meta, check_known, v, &meta_err) < 0)
-		damage_text(v, NULL, meta_err.text);
+		failed_index(v, false, &meta_err);
 	while (v->next_object < v->n_objects)
 		check_unknown(v, &v->objects[v->next_object++]);
 	return 0;

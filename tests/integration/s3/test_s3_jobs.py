@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 
-from s3_support import DIESELCTL, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
+from s3_support import DIESELCTL, KEY_ID, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
 from common.commands import dieselctl
@@ -298,6 +298,11 @@ def case_faults():
         proxy.reset(of_chunks(fault))
         fails(job(port, daemon), URL, *words)
     assert daemon.status()["cache"]["quarantined"] == 0
+    where = SCRATCH + "/refused"
+    os.makedirs(where)
+    proxy.reset(of_chunks(refused(403, "AccessDenied")))
+    done = dieselctl("mount", "--socket", new_daemon().socket, URL, where, "--", "sh", "-c", f"cat {where}/class0/*", env=environment(port))
+    assert done.returncode and "Permission denied" in done.stderr and "AccessDenied" in done.stderr, done.stderr
     first = sorted(pathlib.Path(SCRATCH, "rclone/bucket/jobs/chunks").iterdir())[0].name
     proxy.reset(lambda method, path, *_: refused(403, "AccessDenied") if path.endswith(first) and method == "GET" else None)
     patient = finish(job(port, new_daemon(), program=PATIENT_JOB))
@@ -641,6 +646,13 @@ def case_shards():
     process = job(port, daemon, url=SCRATCH + "/again", program=FIELDS_JOB)
     _out, errors = process.communicate(timeout=120)
     assert process.returncode and "s3://bucket/shards/s-1.tar has changed since it was indexed" in errors, errors
+    for shard in range(3):
+        subprocess.run(["curl", "-s", "-f", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{KEY_ID}:{SECRET}", "-X", "DELETE",
+                        f"http://127.0.0.1:{port}/bucket/shards/s-{shard}.tar"], check=True)
+    shutil.copytree(SCRATCH + "/over", SCRATCH + "/gone")
+    fails(job(port, daemon, url=SCRATCH + "/gone", program=FIELDS_JOB), "FileNotFoundError", "s3://bucket/shards/s-", "dieselctl rm -r")
+    told = dieselctl("verify", SCRATCH + "/gone", check=1, env=environment(port)).stdout
+    assert " not read of " in told and "damaged" not in told, told
 
 
 if __name__ == "__main__":

@@ -21,6 +21,14 @@ static bool is_tar(const char *name)
 	return n > suffix && strcmp(name + n - suffix, SUFFIX) == 0;
 }
 
+/* Returns true for a file that only another command takes. */
+static bool is_foreign(const char *path)
+{
+	const struct container *c = container_of_path(path);
+
+	return c && strcmp(c->what, "tar archives") != 0 && !(c->command && strstr(c->command, " index "));
+}
+
 /* below: the part of the path that names the shard. */
 static int add(struct shards *s, const char *path, const char *below, struct error *err)
 {
@@ -154,15 +162,19 @@ int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, 
 	for (size_t i = 0; i < n_arguments && r == 0; i++) {
 		bool in_bucket = external_is_registered(arguments[i]);
 		_cleanup_(freep) char *path = in_bucket ? NULL : realpath(arguments[i], NULL);
+		char advice[400];
 		struct stat st;
 
 		if (in_bucket)
 			r = add_bucket(&s, arguments[i], err);
 		else if (!path || stat(path, &st) < 0)
 			r = error_errno(err, -errno, "cannot read %s", arguments[i]);
+		else if (S_ISDIR(st.st_mode))
+			r = add_below(&s, path, err);
+		else if (is_foreign(path) && container_advise(arguments[i], advice, sizeof(advice)))
+			r = error_set(err, -EINVAL, "%s is no tar archive: %s", arguments[i], advice);
 		else
-			r = S_ISDIR(st.st_mode) ? add_below(&s, path, err)
-						: add(&s, path, strrchr(path, '/') + 1, err);
+			r = add(&s, path, strrchr(path, '/') + 1, err);
 	}
 	if (r == 0 && s.n == 0)
 		r = refuse_empty(arguments[0], err);

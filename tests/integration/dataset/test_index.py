@@ -365,6 +365,8 @@ class WrongInput(Index):
         self.shards.mkdir()
         self.refuses("there are no *.tar files")
         self.refuses("cannot read", self.folder / "missing")
+        (self.folder / "a.tfrecord").write_bytes(b"x")
+        self.refuses("a.tfrecord is no tar archive: its samples are in TFRecord files, so import them with `dieselctl pack tfrecord:", self.folder / "a.tfrecord")
 
     def test_two_shards_of_one_name_are_refused(self):
         for name in ("one", "two"):

@@ -239,9 +239,19 @@ class Listed(Case):
         for name, text, says in (("a.csv", "file_name\nphotos/../../a\n", "line 2: names the file .* outside of"), ("a.csv", "file_name\n\nphotos/1.png\n", "line 3: no file photos/1.png in"),
                                  ("a.csv", "file_name,x\n1\n", "line 2: has 1 cells, but the first line has 2"), ("a.csv", "file_name\n\"a\n", "line 2: unexpected end of data"),
                                  ("a.csv", "image,file_name\n1,photos/1.jpg\n", "becomes the field 'image', but there is such a column"), ("a.csv", "x\n", "has no rows"),
+                                 ("jsonl.json", '{"images": [], "annotations": []}', "one JSON object, such as annotations of COCO"),
+                                 ("jsonl.json", '{\n "images": []\n}', "one JSON object, such as annotations of COCO"),
                                  ("a.jsonl", '{"x": 1}\n[]\n', "line 2: is no JSON object"), ("a.jsonl", '{"x": "\udcff"}\n', "line 1: is not UTF-8")):
             (self.folder / name).write_text(text, errors="surrogateescape")
-            self.refuses(f"{name}.*{says}", "pack", f"{name[2:]}:{self.folder / name}")
+            self.refuses(f"{name}.*{says}", "pack", f"{name[2:] if name[1] == '.' else name[:5]}:{self.folder / name}")
+        self.refuses("invalid source 'csv:': must be csv:PATH", "pack", "csv:")
+
+    def test_a_column_that_names_files_but_is_taken_as_text_is_told(self):
+        (self.folder / "a.csv").write_text("image,caption\nphotos/1.jpg,one\n")
+        for files, left in (([], ["image"]), (["--files", "image"], [])):
+            self.dataset = self.folder / f"{len(files)}.diesel"
+            told = self.packs(f"csv:{self.folder}/a.csv", *files)
+            self.assertEqual([column["column"] for column in told["left_out"]], left)
 
 
 class Arrays(Case):

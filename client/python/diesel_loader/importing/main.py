@@ -67,6 +67,8 @@ def open_source(sources: list[str], options: Options) -> Source:
     if format_name not in FORMATS:
         raise Refused(f"invalid source '{sources[0]}': must begin with {', '.join(f'{name}:' for name in FORMATS)}")
     paths = [source[len(format_name) + 1:] if source.startswith(f"{format_name}:") else source for source in sources]
+    if not all(paths):
+        raise Refused(f"invalid source '{format_name}:': must be {format_name}:PATH with a folder, a file or a pattern of files")
     module, function = FORMATS[format_name]
     with base.reading(paths[0], LookupError, TypeError, AttributeError):  # an index with other contents than its library writes
         opened: Source = getattr(importlib.import_module(f"{__package__}.formats.{module}"), function)(paths, options)

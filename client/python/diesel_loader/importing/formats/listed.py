@@ -64,6 +64,12 @@ class Table:
                     self._note(name, value)
         if not self.n_rows:
             raise Refused(f"{path}: has no rows")
+        if self.n_rows == 1 and not is_csv and path.endswith(".json"):
+            raise self._one_object()
+
+    def _one_object(self) -> Refused:
+        return Refused(f"{self.path}: is one JSON object, such as annotations of COCO, but JSON lines have an object per sample: write the samples "
+                       "with diesel_loader.create()")
 
     def _note(self, name: str, value: Any) -> None:
         """Narrows the kind of a column down by one more cell."""
@@ -114,6 +120,8 @@ class Table:
             row = json.loads(record)
         except ValueError:
             row = None
+        if not isinstance(row, dict) and number == 1 and self.path.endswith(".json"):
+            raise self._one_object()
         if not isinstance(row, dict):
             raise Refused(f"{self.path}, line {number}: is no JSON object")
         return row
@@ -134,7 +142,11 @@ class Listed:
         for name in options.files:
             if name not in first.columns:
                 raise Refused(f"{files[0]}: no column '{name}'; it has {', '.join(first.columns)}")
-        kind = mimetypes.guess_type(str(next(first.rows(0))[1].get(FILE)))[0] or "file"
+        row = next(first.rows(0))[1]
+        self.left_out += [LeftOut(name, "files", f"its cells are taken as text, but name files: to import these, add --files {name}")
+                          for name in self._wanted if name not in self._files and isinstance(row.get(name), str)
+                          and os.path.isfile(os.path.join(self._root, row[name]))]
+        kind = mimetypes.guess_type(str(row.get(FILE)))[0] or "file"
         self._files = {name: kind.partition("/")[0] if name == FILE else name.removesuffix(SUFFIX) for name in self._files}
         if clash := next((to for name, to in self._files.items() if to != name and to in self._wanted), None):
             raise Refused(f"{files[0]}: the file of a row becomes the field '{clash}', but there is such a column; leave it out with --columns")

@@ -292,6 +292,8 @@ static int split_url(struct bucket *b, const char *url, struct error *err)
 	size_t n;
 
 	text_printable(text, sizeof(text), url, strlen(url));
+	if (strncmp(url, BUCKET_SCHEME, strlen(BUCKET_SCHEME)) != 0)
+		return error_set(err, -EINVAL, "invalid URL '%s': must be s3://BUCKET/PREFIX", text);
 	b->url = strdup(url);
 	if (!b->url)
 		return error_errno(err, -ENOMEM, "%s", text);

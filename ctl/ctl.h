@@ -17,8 +17,8 @@ enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2 };
 
 extern const struct option_verb ctl_pack, ctl_index, ctl_export, ctl_ls, ctl_cat, ctl_stat, ctl_verify,
     ctl_snapshot, ctl_rebuild, ctl_log, ctl_diff, ctl_purge, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why,
-    ctl_set, ctl_replay, ctl_fetch, ctl_put, ctl_ranges, ctl_objects, ctl_cluster, ctl_warm, ctl_advise,
-    ctl_copy, ctl_move, ctl_delete;
+    ctl_set, ctl_replay, ctl_fetch, ctl_put, ctl_objects, ctl_cluster, ctl_warm, ctl_advise, ctl_copy,
+    ctl_move, ctl_delete;
 
 /* Parses a verb's options by its rows. Returns true: the arguments begin at argv[optind]. Returns false: the
  * verb must return *ret_status. */

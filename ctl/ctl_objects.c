@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl objects: writes and reads checkpoints in a bucket for the job that started it. */
+/* dieselctl objects: writes and reads objects of a bucket for the Python that started it. */
 #include "ctl.h"
 
 #include <sys/socket.h>
@@ -17,8 +17,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "expected the URL of a bucket");
 	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
 		return ctl_usage(verb,
-				 "a job starts this command when it writes checkpoints to a bucket: do not "
-				 "run it by hand");
+				 "diesel_loader starts this command for what it writes to a bucket or reads "
+				 "there: do not run it by hand");
 	ctl_keep_secrets();
 	return objects_serve(STDIN_FILENO, argv[optind]) < 0 ? CTL_FAILED : CTL_OK;
 }
@@ -26,11 +26,13 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 const struct option_verb ctl_objects = {
     .name = "objects",
     .arguments = "s3://BUCKET/PREFIX",
-    .summary = "Write and read checkpoints in a bucket for a job, which starts it",
-    .help = "The process ends with the job. Credentials and endpoint come from its environment and files.\n",
+    .summary = "Write and read objects of a bucket for diesel_loader, which starts it",
+    .help =
+	"The process ends with the one that started it. Credentials and endpoint come from its environment "
+	"and files.\n",
     .about =
-	"Writes and reads checkpoints in a bucket for `diesel_loader.checkpoint` (`diesel_loader`(3)). A job "
-	"with such checkpoints starts this process, and it ends with the job. There is no reason to run "
-	"it by hand.",
+	"Writes and reads checkpoints in a bucket for `diesel_loader.checkpoint` (`diesel_loader`(3)), and "
+	"parts of objects for `dieselctl index` of formats that Python reads. Those start this process, and "
+	"it ends with them. There is no reason to run it by hand.",
     .run = run,
 };

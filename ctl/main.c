@@ -21,10 +21,10 @@
 #include "lib/utf8.h"
 
 static const struct option_verb *const verbs[] = {
-    &ctl_pack,   &ctl_index, &ctl_export, &ctl_ls,     &ctl_cat,     &ctl_stat,  &ctl_verify,   &ctl_rm,
-    &ctl_log,    &ctl_diff,  &ctl_copy,   &ctl_move,   &ctl_delete,  &ctl_purge, &ctl_snapshot, &ctl_rebuild,
-    &ctl_mount,  &ctl_warm,  &ctl_status, &ctl_jobs,   &ctl_why,     &ctl_set,   &ctl_cluster,  &ctl_replay,
-    &ctl_advise, &ctl_fetch, &ctl_put,    &ctl_ranges, &ctl_objects,
+    &ctl_pack,     &ctl_index,   &ctl_export, &ctl_ls,     &ctl_cat,    &ctl_stat,   &ctl_verify,
+    &ctl_rm,       &ctl_log,     &ctl_diff,   &ctl_copy,   &ctl_move,   &ctl_delete, &ctl_purge,
+    &ctl_snapshot, &ctl_rebuild, &ctl_mount,  &ctl_warm,   &ctl_status, &ctl_jobs,   &ctl_why,
+    &ctl_set,      &ctl_cluster, &ctl_replay, &ctl_advise, &ctl_fetch,  &ctl_put,    &ctl_objects,
 };
 
 static int set_help(void *options, const struct option_row *row, const char *value, struct error *err);

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "dataset/external.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
@@ -21,12 +22,22 @@
 #define RANGE_BYTES ((uint64_t)8 << 20)
 #define LIST_KEYS   1000 /* per request, the most that servers send */
 
-enum objects_verb { OBJECTS_PUT, OBJECTS_REPLACE, OBJECTS_READ, OBJECTS_SIZE, OBJECTS_LIST, OBJECTS_DELETE };
+enum objects_verb {
+	OBJECTS_PUT,
+	OBJECTS_REPLACE,
+	OBJECTS_READ,
+	OBJECTS_SIZE,
+	OBJECTS_LIST,
+	OBJECTS_DELETE,
+	OBJECTS_STAT, /* length and stamp */
+	OBJECTS_RANGE /* a part of an object, and the stamp */
+};
 
 struct objects_request {
 	uint32_t verb; /* enum objects_verb */
 	uint32_t reserved;
-	uint64_t bytes; /* of the object: to write, or to read */
+	uint64_t bytes;  /* to write, or to read */
+	uint64_t offset; /* OBJECTS_RANGE */
 	char key[BUCKET_KEY_MAX];
 };
 
@@ -127,6 +138,21 @@ static int read_object(struct bucket *b, const struct objects_request *q, int fd
 	return w.failed ? w.err.code : 0;
 }
 
+static int read_range(const char *name, const struct objects_request *q, int fd, uint64_t *ret_stamp,
+		      struct error *err)
+{
+	if (q->bytes == 0)
+		return 0;
+	void *memory = mmap(NULL, q->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (memory == MAP_FAILED)
+		return error_errno(err, -errno, "cannot map memory for %s", name);
+	int r = external_read_source(name, q->offset, memory, q->bytes, ret_stamp, err);
+
+	munmap(memory, q->bytes);
+	return r;
+}
+
 struct object_list {
 	int fd;
 	uint64_t bytes;
@@ -147,35 +173,45 @@ static int list_one(const char *key, uint64_t bytes, void *context)
 	return r;
 }
 
-static int obey(struct bucket *b, const struct objects_request *q, int fd, uint64_t *ret_bytes,
+static bool needs_memory(uint32_t verb)
+{
+	return verb != OBJECTS_SIZE && verb != OBJECTS_DELETE && verb != OBJECTS_STAT;
+}
+
+static int obey(struct bucket *b, const struct objects_request *q, int fd, struct objects_reply *ret,
 		struct error *err)
 {
 	struct object_list listing = {.fd = fd};
+	char name[EXTERNAL_NAME_MAX + 1];
 	int r;
 
-	if (fd < 0 && q->verb != OBJECTS_SIZE && q->verb != OBJECTS_DELETE)
+	if (fd < 0 && needs_memory(q->verb))
 		return error_errno(err, -EINVAL, "request without memory");
+	r = snprintf(name, sizeof(name), "%s/%s", bucket_url(b), q->key);
+	if (r < 0 || (size_t)r >= sizeof(name))
+		return error_errno(err, -ENAMETOOLONG, "%s", q->key);
 	switch (q->verb) {
 	case OBJECTS_PUT:
 	case OBJECTS_REPLACE: return put(b, q, fd, err);
 	case OBJECTS_READ: return read_object(b, q, fd, err);
-	case OBJECTS_SIZE: return bucket_size(b, q->key, ret_bytes, err);
+	case OBJECTS_SIZE: return bucket_size(b, q->key, &ret->bytes, err);
 	case OBJECTS_LIST:
 		r = bucket_list(b, q->key, NULL, LIST_KEYS, list_one, &listing, err);
-		*ret_bytes = listing.bytes;
+		ret->bytes = listing.bytes;
 		return r;
 	case OBJECTS_DELETE: return bucket_delete(b, q->key, err);
+	case OBJECTS_STAT: return external_stat(name, &ret->bytes, &ret->stamp, err);
+	case OBJECTS_RANGE: return read_range(name, q, fd, &ret->stamp, err);
 	default: return error_errno(err, -EINVAL, "unknown request");
 	}
 }
 
-static int say(int channel, int result, uint64_t bytes, const struct error *err)
+static int say(int channel, int result, struct objects_reply *reply, const struct error *err)
 {
-	struct objects_reply reply = {.result = result, .bytes = bytes};
-
-	snprintf(reply.text, sizeof(reply.text), "%s",
+	reply->result = result;
+	snprintf(reply->text, sizeof(reply->text), "%s",
 		 result < 0 && !err->text[0] ? strerror(-result) : err->text);
-	return fd_message_send(channel, &reply, sizeof(reply), NULL, 0, 0);
+	return fd_message_send(channel, reply, sizeof(*reply), NULL, 0, 0);
 }
 
 /* Ends the process as soon as nobody waits for it: a write that went on could replace a later job's object.
@@ -195,8 +231,8 @@ static bool serve_one(int channel, struct bucket *b)
 {
 	struct error err = ERROR_INIT;
 	struct objects_request request;
+	struct objects_reply reply = {0};
 	int fds[FD_MESSAGE_MAX_FDS];
-	uint64_t bytes = 0;
 	size_t n_fds;
 	int n = fd_message_receive(channel, &request, sizeof(request), 0, fds, &n_fds);
 
@@ -205,25 +241,26 @@ static bool serve_one(int channel, struct bucket *b)
 	if (n <= 0)
 		return false;
 	request.key[sizeof(request.key) - 1] = '\0';
-	int r = n == sizeof(request) ? obey(b, &request, n_fds ? fds[0] : -EBADF, &bytes, &err) : -EPROTO;
+	int r = n == sizeof(request) ? obey(b, &request, n_fds ? fds[0] : -EBADF, &reply, &err) : -EPROTO;
 
 	for (size_t i = 0; i < n_fds; i++)
 		closep(&fds[i]);
-	return say(channel, r, bytes, &err) == 0;
+	return say(channel, r, &reply, &err) == 0;
 }
 
 int objects_serve(int channel, const char *url)
 {
+	struct objects_reply opened = {0};
 	struct error err = ERROR_INIT;
 	struct bucket *bucket;
 	pthread_t watcher;
 	int r = thread_start(&watcher, watch, &channel);
 
 	if (r < 0)
-		error_errno(&err, r, "cannot start the process that writes to %s", url);
+		error_errno(&err, r, "cannot start the process that reads and writes %s", url);
 	else
 		r = bucket_open(url, &bucket, &err);
-	if (say(channel, r, 0, &err) < 0 || r < 0)
+	if (say(channel, r, &opened, &err) < 0 || r < 0)
 		return r < 0 ? r : -EPIPE;
 	while (serve_one(channel, bucket))
 		;

@@ -35,7 +35,7 @@ setUpModule = s3.setUpModule
 
 
 def kill(pid):
-    with contextlib.suppress(ChildProcessError):   # has been reaped
+    with contextlib.suppress(ChildProcessError):   # killed and waited for already
         if os.waitpid(pid, os.WNOHANG)[0] == 0:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `dieselctl index s3://...` of the formats that Python reads: samples in a bucket are those of the same files in a folder, and only
 indexes, headers and keys are read to find them. The files are made by the formats' own writers."""
+import errno
 import json
 import os
 import pathlib
 import random
 import shutil
-import socket
 import struct
 import subprocess
 import sys
@@ -17,6 +17,7 @@ from s3_support import DIESELCTL, ROOT, Proxy, ctl, environment, rclone, stop_al
 from common.commands import needs
 from dieseld_support import SCRATCH, Daemon
 from wheel_support import kept_environment
+from diesel_loader.checkpoint import bucket
 
 BUCKET = pathlib.Path(SCRATCH, "rclone/bucket")
 WITH_TORCH = """
@@ -150,20 +151,26 @@ def wrong_objects_are_refused_in_one_line(port, proxy):
 def a_program_that_ends_at_once_is_named():
     program = "from diesel_loader.writing.objects import Object; Object('s3://bucket/a').state()"
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | {"DIESEL_DIESELCTL": "/bin/true"}, capture_output=True, text=True, check=False)
-    assert "`dieselctl ranges` has ended: is dieselctl of the version of diesel_loader?" in done.stderr, done.stderr
+    assert "s3://bucket: /bin/true ended without an answer. Is it of the same version as diesel_loader?" in done.stderr, done.stderr
 
 
-def the_process_that_reads_ranges_reads_objects_only():
-    assert "do not run it by hand" in subprocess.run([DIESELCTL, "ranges"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False).stderr
-    ours, theirs = socket.socketpair()
-    with ours, theirs, subprocess.Popen([DIESELCTL, "ranges"], stdin=theirs) as process:
-        theirs.close()
-        ours.sendall(struct.pack("=QII", 0, 4, 11) + b"/etc/passwd")
-        result, n, _, _ = struct.unpack("=iIQQ", ours.recv(24, socket.MSG_WAITALL))
-        text = ours.recv(n, socket.MSG_WAITALL)
-        assert result < 0 and text.startswith(b"/etc/passwd is not in a bucket"), text
-        ours.sendall(struct.pack("=QII", 0, 1 << 30, 11) + b"/etc/passwd")  # too much
-        assert process.wait(60) == 1
+def the_process_that_reads_objects_reads_nothing_else():
+    by_hand = subprocess.run([DIESELCTL, "objects", "s3://bucket"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert "do not run it by hand" in by_hand.stderr, by_hand
+    os.environ.update(environment(1))
+    for url in ("/etc", "file:///etc"):
+        try:
+            bucket.Bucket(url, DIESELCTL).state("passwd")
+            raise AssertionError(url)
+        except OSError as error:
+            assert error.errno == errno.EINVAL, error
+    with bucket.Bucket("s3://bucket", DIESELCTL) as reader, open(os.devnull, "rb") as nothing:
+        for request in (bucket._RANGE, 99):
+            try:
+                reader._call(request, "text.bin", 1 << 50, nothing.fileno())   # more than there is of memory
+                raise AssertionError(request)
+            except OSError as error:
+                assert error.errno in (errno.EINVAL, errno.EACCES, errno.ENOMEM), error
 
 
 if __name__ == "__main__":
@@ -177,7 +184,7 @@ if __name__ == "__main__":
         a_changed_object_is_refused(port, daemon)
         wrong_objects_are_refused_in_one_line(port, proxy)
         a_program_that_ends_at_once_is_named()
-        the_process_that_reads_ranges_reads_objects_only()
+        the_process_that_reads_objects_reads_nothing_else()
     finally:
         stop_all()
         if daemon:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints in a bucket, by `dieselctl objects`, which has the credentials (ctl/objects/).
+"""Objects and checkpoints in a bucket, by `dieselctl objects`, which has the credentials (ctl/objects/).
 
     s3://bucket/prefix/000017-step-1200/state.pt
                                         manifest.json   written last, as in folder.py
@@ -27,10 +27,10 @@ from . import folder, seal
 SCHEME = "s3://"
 JOB = ".job"
 METADATA = ".metadata"   # of torch.distributed.checkpoint
-_PUT, _REPLACE, _READ, _SIZE, _LIST, _DELETE = range(6)
+_PUT, _REPLACE, _READ, _SIZE, _LIST, _DELETE, _STAT, _RANGE = range(8)
 _KEY_BYTES = 1024
-_REQUEST = struct.Struct(f"<2IQ{_KEY_BYTES}s")
-_REPLY = struct.Struct("<iIQ512s")
+_REQUEST = struct.Struct(f"<2I2Q{_KEY_BYTES}s")
+_REPLY = struct.Struct("<iI2Q512s")
 _BEAT_S = 1
 
 log = logging.getLogger("diesel_loader")
@@ -96,14 +96,15 @@ class Bucket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, verb, key, n_bytes=0, fd=None):
+    def _call(self, verb, key, n_bytes=0, fd=None, offset=0):
+        """Returns (bytes, stamp)."""
         if self._end is None:
             self._start()
         name = os.fsencode(key)
         if len(name) >= _KEY_BYTES:
             raise OSError(f"{self.url}/{key}: the name is too long")
         try:
-            socket.send_fds(self._end, [_REQUEST.pack(verb, 0, n_bytes, name)], [] if fd is None else [fd])
+            socket.send_fds(self._end, [_REQUEST.pack(verb, 0, n_bytes, offset, name)], [] if fd is None else [fd])
         except OSError:
             pass   # the answer's absence tells
         return self._answer(key)
@@ -120,11 +121,11 @@ class Bucket:
             message = b""
         if len(message) != _REPLY.size:
             self.close()
-            raise OSError(f"{self.url}/{key}: {self._program} ended without an answer. Is it of the same version as diesel_loader?")
-        result, _, n_bytes, text = _REPLY.unpack(message)
+            raise OSError(f"{self.url}/{key}".rstrip("/") + f": {self._program} ended without an answer. Is it of the same version as diesel_loader?")
+        result, _, n_bytes, stamp, text = _REPLY.unpack(message)
         if result < 0:
             raise OSError(-result, text.split(b"\0")[0].decode(errors="replace"))
-        return n_bytes
+        return n_bytes, stamp
 
     def _is_stopped(self):
         with contextlib.suppress(OSError), open(f"/proc/{self._process.pid}/stat", "rb") as file:
@@ -144,7 +145,7 @@ class Bucket:
 
     def read(self, key: str, most: int) -> int:
         """Returns the descriptor of memory with an object of `most` bytes or fewer."""
-        n_bytes = self._call(_SIZE, key)
+        n_bytes, _ = self._call(_SIZE, key)
         if n_bytes > most:
             raise OSError(errno.EFBIG, f"it has {n_bytes} bytes instead of at most {most}")
         fd = memory()
@@ -167,10 +168,20 @@ class Bucket:
                 return None
             raise
 
+    def state(self, key: str) -> tuple[int, int]:
+        """Returns (length, stamp) of an object. The stamp changes with it."""
+        n_bytes, stamp = self._call(_STAT, key)
+        return n_bytes, stamp
+
+    def read_range(self, key: str, offset: int, size: int, fd: int) -> int:
+        """Reads a part of an object to memory, and returns the object's stamp."""
+        _, stamp = self._call(_RANGE, key, size, fd, offset)
+        return stamp
+
     def keys(self, prefix: str = "") -> list[str]:
         fd = memory()
         try:
-            n_bytes = self._call(_LIST, prefix, 0, fd)
+            n_bytes, _ = self._call(_LIST, prefix, 0, fd)
             with mmap.mmap(fd, n_bytes) if n_bytes else contextlib.nullcontext(b"") as text:
                 return [os.fsdecode(line.partition(b" ")[2]) for line in text[:n_bytes].split(b"\0")[:-1]]
         finally:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects in a bucket, as files are read: by `dieselctl ranges`, with the credentials of this process."""
+"""Objects in a bucket, as files are read: by `dieselctl objects`, with the credentials of this process."""
 from __future__ import annotations
 
 import collections
@@ -8,76 +8,57 @@ import errno
 import io
 import os
 import pathlib
-import socket
-import struct
-import subprocess
 import threading
 
 from .. import on_demand
+from ..checkpoint.bucket import SCHEME, Bucket, memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from typing_extensions import Buffer
 
-SCHEME = "s3://"
 THREADS = 16
 MOST_WAITING = THREADS + 4  # requests whose data is in memory
-MOST_BYTES = 4 << 20  # of a request; `dieselctl ranges` takes up to 16 MiB
+MOST_BYTES = 4 << 20  # of a request
 NEAR_BYTES = 128 << 10  # ranges with a smaller gap are read at once, as a request takes longer than these bytes
 BLOCK_BYTES = 256 << 10  # of reads in order
-REQUEST, REPLY = struct.Struct("=QII"), struct.Struct("=iIQQ")  # ctl/formats/ctl_ranges.c
 
 
 class Wrong(Exception):
     """A file or object that cannot be read in place; the text says why."""
 
 
-class _Reader:
-    """A process that reads objects, for one thread."""
+class _Reader(Bucket):
+    """A bucket, for one thread."""
 
-    def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        program = on_demand.dieselctl()
-        with theirs:
-            try:
-                self._process = subprocess.Popen([program, "ranges"], stdin=theirs.fileno(), start_new_session=True)  # Ctrl-C is for this process
-            except OSError as error:
-                raise Wrong(f"{program}: cannot be started ({error.strerror}), but reads buckets: set DIESEL_DIESELCTL to the path of dieselctl") from None
-        self._socket, self._file = ours, ours.makefile("rb")
+    def __init__(self, url: str) -> None:
+        self._pid = os.getpid()
+        super().__init__(url, on_demand.dieselctl())
+        self._memory = memory()
+        os.ftruncate(self._memory, MOST_BYTES)
 
-    def ask(self, name: str, offset: int, size: int) -> tuple[int, int, int, bytes]:
-        """Returns (result, length of the object, stamp, data or the text of the error)."""
-        word = os.fsencode(name)
-        try:
-            self._socket.sendall(REQUEST.pack(offset, size, len(word)) + word)
-            result, n, length, stamp = REPLY.unpack(self._read(REPLY.size))
-            return result, length, stamp, self._read(n)
-        except ConnectionError:
-            raise Wrong(f"{name}: `dieselctl ranges` has ended: is dieselctl of the version of diesel_loader?") from None
-
-    def _read(self, n: int) -> bytes:
-        data = self._file.read(n)
-        if len(data) < n:
-            raise ConnectionError
-        return data
+    def part(self, key: str, offset: int, size: int) -> tuple[bytes, int]:
+        """Returns (at most MOST_BYTES of an object, its stamp)."""
+        stamp = self.read_range(key, offset, size, self._memory)
+        return os.pread(self._memory, size, 0), stamp
 
     def __del__(self) -> None:
-        if hasattr(self, "_file"):
-            self._file.close()
-            self._socket.close()
-            self._process.wait()
+        if hasattr(self, "_memory"):
+            os.close(self._memory)
+            if os.getpid() == self._pid:   # or it is the parent's
+                self.close()
 
 
 _pool = concurrent.futures.ThreadPoolExecutor(THREADS)  # which starts threads as they are needed
-_readers = threading.local()  # with the reader of each thread as `one`
+_readers = threading.local()  # with the readers of each thread as `by_url`
 _states: dict[str, tuple[int, int]] = {}  # (length, stamp) by the object's name
 
 
 def close() -> None:
-    """Ends the reader of this thread, and forgets the states of objects."""
+    """Ends the readers of this thread, and forgets the states of objects."""
     vars(_readers).clear()
     _states.clear()
 
@@ -106,25 +87,31 @@ class Object:
     def with_suffix(self, suffix: str) -> Object:
         return Object(self.name[:len(self.name) - len(self.suffix)] + suffix)
 
-    def _ask(self, offset: int, size: int) -> tuple[int, int, int, bytes]:
-        if not hasattr(_readers, "one"):
-            _readers.one = _Reader()
-        return _readers.one.ask(self.name, offset, size)
+    def _asked(self, question: Callable[[_Reader, str], Any]) -> Any:
+        """Returns what the function returns of the bucket and the key in it."""
+        bucket, _, key = self.name[len(SCHEME):].partition("/")
+        readers = vars(_readers).setdefault("by_url", {})
+        if bucket not in readers:
+            readers[bucket] = _Reader(SCHEME + bucket)
+        try:
+            return question(readers[bucket], key)
+        except OSError as error:
+            raise Wrong(error.strerror or str(error)) from error
 
     def state(self) -> tuple[int, int]:
         """Returns (length, stamp) of the state that is read."""
         if self.name not in _states:
-            result, length, stamp, text = self._ask(0, 0)
-            if result < 0:
-                raise Wrong(text.decode(errors="replace"))
-            _states[self.name] = (length, stamp)
+            _states[self.name] = self._asked(lambda bucket, key: bucket.state(key))
         return _states[self.name]
 
     def exists(self) -> bool:
-        result, *_, text = self._ask(0, 0)
-        if result < 0 and result != -errno.ENOENT:
-            raise Wrong(text.decode(errors="replace"))
-        return result == 0
+        try:
+            self._asked(lambda bucket, key: bucket.state(key))
+        except Wrong as wrong:
+            if isinstance(wrong.__cause__, FileNotFoundError):
+                return False
+            raise
+        return True
 
     def read(self, offset: int, size: int) -> bytes:
         """Returns fewer bytes only at the end."""
@@ -132,9 +119,7 @@ class Object:
         parts = []
         end = min(offset + size, length)
         while offset < end:
-            result, _, found, data = self._ask(offset, min(end - offset, MOST_BYTES))
-            if result < 0:
-                raise Wrong(data.decode(errors="replace"))
+            data, found = self._asked(lambda bucket, key, at=offset: bucket.part(key, at, min(end - at, MOST_BYTES)))
             if found != stamp:
                 raise Wrong(f"{self.name} changed while it was being indexed: run the command again")
             parts.append(data)

@@ -2,6 +2,7 @@
 """Tests checkpoints of several ranks in a bucket, and the storage writer and reader for torch.distributed.checkpoint there, with the
 PyTorch of integration.wheel_frameworks."""
 import contextlib
+import gc
 import os
 import pathlib
 import random
@@ -194,6 +195,44 @@ class Writing(s3.Bucket):
             _, error = process.others({"folder": "s3://a", "name": "b", "ranks": 1}, lambda: 1, lambda _: next(marks), 0.1, 0.15)
         self.assertEqual(error, "s3://a/b: ranks [0] have not written their part")
         self.assertEqual(list(marks), [])   # three looks in that time
+
+
+class Frameworks(s3.Bucket):
+    """One argument is another one than with a folder, where integration.wheel_frameworks tests them."""
+
+    def test_accelerate(self):
+        import accelerate
+        weights = []
+        for n_saved in (1, 0):
+            accelerator = accelerate.Accelerator(cpu=True)
+            model = accelerator.prepare(torch.nn.Linear(3, 2))
+            with Checkpointer(self.folder, accelerator=accelerator) as checkpointer:
+                restored = checkpointer.restore()
+                for _ in range(n_saved):
+                    checkpointer.save()
+            weights.append(model.weight)
+        self.assertEqual(restored.path, f"{self.folder}/000001-step-0")
+        self.assertTrue(torch.equal(*weights))
+
+    def test_the_trainer_of_hugging_face(self):
+        import transformers
+        from diesel_loader.checkpoint.transformers import CheckpointCallback
+        model = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(model.parameters())
+        now = {"model": model, "optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 5)}
+        first = CheckpointCallback(self.folder, every=1)
+        self.assertIsNone(first.newest())
+        first.on_step_end(None, transformers.TrainerState(global_step=7), None, **now)
+        first.on_train_end(None, None, None)
+        second = CheckpointCallback(self.folder)
+        path = second.newest()
+        second.on_train_end(None, None, None)
+        self.assertEqual(os.stat(os.path.dirname(path)).st_mode & 0o777, 0o700)
+        self.assertEqual(transformers.TrainerState.load_from_json(path + "/trainer_state.json").global_step, 7)
+        self.assertTrue(torch.equal(torch.load(path + "/pytorch_model.bin")["weight"], model.weight))
+        del second
+        gc.collect()
+        self.assertFalse(os.path.exists(path))
 
 
 if __name__ == "__main__":

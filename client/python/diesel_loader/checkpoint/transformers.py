@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import tempfile
 from typing import Any
 
 import torch
@@ -33,30 +34,31 @@ class CheckpointCallback(transformers.TrainerCallback):
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        if is_bucket(os.fspath(folder)):
-            raise ValueError(f"{os.fspath(folder)}: the Trainer resumes from folders only: pass a folder")
         self._checkpointer = Checkpointer(folder, state=self._state, **options)
-        self._folder = os.path.abspath(folder)
+        self._folder = None if is_bucket(os.fspath(folder)) else os.path.abspath(folder)
+        self._own: tempfile.TemporaryDirectory[str] | None = None   # with a bucket: of each rank, as the nodes need share no folder
         self._now: dict[str, Any] = {}
 
     def newest(self) -> str | None:
         """Returns the newest whole checkpoint as a folder that train() resumes from, or None if there is none yet. Call it
-        before train(), on all ranks."""
+        before train(), on all ranks. With a bucket, the folder is a temporary one ($TMPDIR), which goes with this object."""
         restored = self._checkpointer.restore()
         if restored is None:
             return None
-        path = os.path.join(self._folder, RESUMED)
-        own = None
-        if ranks.rank() == 0:
-            try:
+        own, path = None, ""
+        try:
+            if self._folder is None:
+                self._own = tempfile.TemporaryDirectory(prefix="diesel-checkpoint-")
+            path = os.path.join(self._own.name if self._own else str(self._folder), RESUMED)
+            if ranks.rank() == 0 or self._own:
                 _lay_out(restored.state, path)
-            except Exception as error:   # noqa: BLE001
-                own = error
-        failed = ranks.largest(own is not None)[0]   # the others wait
+        except Exception as error:   # noqa: BLE001
+            own = error
+        failed = int(ranks.largest(-1 if own is None else ranks.rank())[0])   # the others wait
         if own is not None:
             raise own
-        if failed:
-            raise RuntimeError(f"rank 0 could not lay out the checkpoint in {path}: see its own error")
+        if failed >= 0:
+            raise RuntimeError(f"rank {failed} could not lay out the checkpoint: see its own error")
         return path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

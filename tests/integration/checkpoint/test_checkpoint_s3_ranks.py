@@ -14,7 +14,7 @@ import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "integration" / "wheel"))
-from wheel_support import kept_environment  # noqa: E402
+from wheel_support import TORCHTITAN, folder_with, kept_environment  # noqa: E402
 
 PYTHON = kept_environment(ROOT / "build" / "frameworks", ROOT / "tests" / "integration" / "wheel" / "frameworks.txt")
 if sys.prefix != str(PYTHON.parent.parent):
@@ -233,6 +233,47 @@ class Frameworks(s3.Bucket):
         del second
         gc.collect()
         self.assertFalse(os.path.exists(path))
+
+
+    def test_torchtitan(self):
+        self.enterContext(unittest.mock.patch.object(sys, "path", [*sys.path, str(folder_with(PYTHON, *TORCHTITAN))]))
+        from diesel_loader.checkpoint.torchtitan import CheckpointManager
+        dist.init_process_group("gloo", init_method=f"file://{self.scratch}/group", rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+
+        class Progress:
+            step = 0
+
+            def state_dict(self):
+                return {"step": torch.tensor(self.step)}
+
+            def load_state_dict(self, state):
+                self.step = int(state["step"])
+
+        def manager(progress):
+            return CheckpointManager.Config(enable=True, folder=self.folder, interval=10, keep_latest_k=2).build(
+                dataloader=None, model_parts=[torch.nn.Linear(3, 2)], optimizers=Progress(), lr_schedulers=Progress(), sd_adapter=None,
+                states={"train_state": progress})
+        first, progress = manager(Progress()), Progress()
+        self.assertFalse(first.load())   # by no file system of fsspec
+        first.states["train_state"] = progress
+        for progress.step in range(10, 60, 10):
+            first.save(progress.step)
+            first._writer.wait()
+        self.assertEqual([name for name in ("step-20", "step-30", "step-40", "step-50") if self.objects.keys(name)], ["step-30", "step-40", "step-50"])
+        s3.PROXY.reset(lambda method, *_: REFUSED if method == "DELETE" else None)
+        progress.step = 60
+        first.save(60)
+        first.close()
+        self.said("old checkpoints in s3://.* are not removed: .*403 .*The next save tries again")
+        s3.PROXY.reset()
+        self.objects.delete("step-60/manifest.json")   # as if it had been killed
+        second = Progress()
+        self.assertTrue(manager(second).load())
+        self.assertEqual(second.step, 50)
+        third = Progress()
+        self.assertTrue(manager(third).load(40))
+        self.assertEqual(third.step, 40)
 
 
 if __name__ == "__main__":

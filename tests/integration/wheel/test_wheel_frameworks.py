@@ -9,15 +9,13 @@ import unittest
 
 import dieseld_support
 from dieseld_support import BIN
-from wheel_support import ROOT, VERSION, build, kept_environment, must, run
+from wheel_support import ROOT, TORCHTITAN, VERSION, build, folder_with, kept_environment, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOOK = "import diesel_loader, torch; print(diesel_loader.__file__, diesel_loader.__version__, torch.__version__)"
 # torch's CPU build has no torchvision on PyPI; integration.torch_loader has it from the distribution.
 MAY_BE_MISSING = {"needs torchvision"}
 TORCHVISION = "torchvision==0.28.0"  # for torch 2.13
-# Without what its trainer needs beyond its checkpoints: datasets, wandb and tensorboard.
-TORCHTITAN = ("torchtitan==0.3.0", "tyro==1.0.17", "docstring-parser==0.18.0", "typeguard==4.6.1", "spmd-types==0.2.3")
 
 
 class Frameworks(unittest.TestCase):
@@ -56,17 +54,10 @@ class Frameworks(unittest.TestCase):
     def test_checkpoints(self):
         for subject in ("checkpoint", "checkpoint_faults", "checkpoint_ranks"):
             self.passes(f"../checkpoint/test_{subject}.py")
-        self.passes("../checkpoint/test_checkpoint_frameworks.py", PYTHONPATH=self.folder_with("torchtitan", *TORCHTITAN))
-
-    def folder_with(self, name, *packages):
-        """Returns a folder with packages that the other tests do not see."""
-        folder = self.python.parent.parent / name
-        if not folder.exists():
-            must(run(self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, *packages), self.python)
-        return folder
+        self.passes("../checkpoint/test_checkpoint_frameworks.py", PYTHONPATH=folder_with(self.python, *TORCHTITAN))
 
     def test_transforms_in_dieseld_and_of_fields(self):
-        folder = self.folder_with("torchvision", TORCHVISION)   # apart, for the reason in torchvision_support.py
+        folder = folder_with(self.python, "torchvision", TORCHVISION)   # apart, for the reason in torchvision_support.py
         self.passes("test_native.py", PYTHONPATH=folder)
         self.passes("../fields/test_fields_loader.py", PYTHONPATH=folder)
 

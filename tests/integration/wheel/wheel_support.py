@@ -62,6 +62,10 @@ def build(python):
     return str(sources), str(wheel)
 
 
+# Without what its trainer needs beyond its checkpoints: datasets, wandb and tensorboard.
+TORCHTITAN = ("torchtitan", "torchtitan==0.3.0", "tyro==1.0.17", "docstring-parser==0.18.0", "typeguard==4.6.1", "spmd-types==0.2.3")
+
+
 def kept_environment(folder, requirements):
     """Returns the Python of a virtual environment with the packages of a requirements file, from PyPI. It is made once and kept, until the
     file or the system's Python changes. No other process uses it until this one ends.
@@ -80,6 +84,14 @@ def kept_environment(folder, requirements):
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return python
+
+
+def folder_with(python, name, *packages):
+    """Returns a folder in that environment with packages that other tests do not see."""
+    folder = python.parent.parent / name
+    if not folder.exists():
+        must(run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, *packages), python)
+    return folder
 
 
 def _install(folder, python, requirements):

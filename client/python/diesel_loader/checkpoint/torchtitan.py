@@ -2,6 +2,7 @@
 """torchtitan's door: checkpoint=CheckpointManager.Config(...) in the Trainer's configuration."""
 from __future__ import annotations
 
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -11,9 +12,15 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torchtitan.components import checkpoint
 
-from .distributed import Writer
+from ..on_demand import dieselctl
+from . import folder as folders
+from . import ranks
+from .bucket import Bucket, is_bucket
+from .distributed import Reader, Writer
 
 _NAME = re.compile(r"step-(\d+)")
+
+log = logging.getLogger("diesel_loader")
 
 
 class CheckpointManager(checkpoint.CheckpointManager):
@@ -47,16 +54,53 @@ class CheckpointManager(checkpoint.CheckpointManager):
     # torchtitan takes hidden folders, which are being written or were left by a killed process, for checkpoints.
 
     def _whole(self, folder):
-        if not os.path.isdir(folder):
-            return []
-        return sorted((int(match[1]), os.path.join(folder, match[0])) for match in map(_NAME.fullmatch, os.listdir(folder)) if match)
+        if is_bucket(folder):
+            with Bucket(folder, dieselctl()) as bucket:
+                names = [key.removesuffix("/" + folders.MANIFEST) for key in bucket.keys("step-")]
+        else:
+            names = os.listdir(folder) if os.path.isdir(folder) else []
+        return sorted((int(match[1]), f"{folder.rstrip('/')}/{match[0]}") for match in map(_NAME.fullmatch, names) if match)
 
     def _find_load_step(self, folder: str = "") -> int:
         files = (".metadata", "model.safetensors.index.json")
-        return max((step for step, path in self._whole(folder or self.folder)
-                    if any(os.path.isfile(os.path.join(path, name)) for name in files)), default=-1)
+        whole = ranks.of_first(lambda: self._whole(folder or self.folder))
+        return max((step for step, path in whole
+                    if is_bucket(path) or any(os.path.isfile(os.path.join(path, name)) for name in files)), default=-1)
+
+    def _load(self, step: int = -1) -> bool:
+        if not is_bucket(self.folder):
+            return super()._load(step)
+        found = self._find_load_step() if step == -1 else step
+        if found != -1:
+            self.dcp_load(self._states_to_load(found == 0), self._create_checkpoint_id(found), from_hf=False, from_quantized=False)
+            return True
+        bucket, self.folder = self.folder, ""   # torchtitan would look into it by fsspec
+        try:
+            return super()._load()
+        finally:
+            self.folder = bucket
+
+    @torch.no_grad()
+    def dcp_load(self, state_dict: dict[str, Any], checkpoint_id: str, from_hf: bool, from_quantized: bool) -> None:
+        if from_hf or not is_bucket(checkpoint_id):
+            super().dcp_load(state_dict, checkpoint_id, from_hf, from_quantized)
+            return
+        dcp.load(state_dict, storage_reader=Reader(checkpoint_id))
+        if checkpoint.MODEL in self.states:
+            self.states[checkpoint.MODEL].load_state_dict(state_dict)
 
     def _purge_stale_checkpoints(self) -> None:
-        if self._should_purge():
+        if is_bucket(self.folder):
+            if self.keep_latest_k > 0 and ranks.rank() == 0:
+                self._purge_bucket()
+        elif self._should_purge():
             for _, path in self._whole(self.folder)[:-self.keep_latest_k]:
                 self.purge_queue.put(path)
+
+    def _purge_bucket(self):
+        try:
+            with Bucket(self.folder, dieselctl()) as bucket:
+                for _, path in self._whole(self.folder)[:-self.keep_latest_k]:
+                    bucket.remove(os.path.basename(path))
+        except OSError as error:
+            log.warning("old checkpoints in %s are not removed: %s. The next save tries again", self.folder, error.strerror or error)

@@ -242,18 +242,20 @@ class Downloaded:
 
     def verify(self, one: int = 0, of: int = 1) -> dict[str, Any]:
         """As folder.verify(). Each reader gets .metadata, so that none finds the bucket away when the others go on."""
-        about = self.manifest()
+        about = self._manifest()
         for file in [*list(self._sums)[one::of], *({METADATA} & self._sums.keys())]:
             self._get(file)
         return about
 
-    def manifest(self) -> dict[str, Any]:
+    def _manifest(self):
         about = self._bucket.manifest(self._name)
         self._sums = about["files"]
         return about
 
     def _get(self, file):
         if file not in self._fds:
+            if not self._sums:
+                self._manifest()
             if file not in self._sums:
                 raise folder.Damaged(f"its {folder.MANIFEST} has no {file}")
             sums = self._sums[file]
@@ -269,10 +271,11 @@ class Downloaded:
         return self._fds[file]
 
     def path(self, file: str) -> str:
-        """Needs the manifest. Raises as verify()."""
+        """Raises as verify()."""
         return f"/proc/self/fd/{self._get(file)}"
 
     def close(self) -> None:
+        self._sums = {}
         while self._fds:
             os.close(self._fds.popitem()[1])
 

@@ -26,7 +26,7 @@ from torch.futures import Future
 
 from ..on_demand import dieselctl
 from . import folder, image, persister
-from .bucket import METADATA, SCHEME, Bucket, Downloaded, is_bucket
+from .bucket import SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
 from .restoring import check_names
@@ -310,8 +310,6 @@ class Reader(FileSystemReader):
 
     def _path_of(self, file, _):
         try:
-            if file == METADATA:   # the first
-                self._files.manifest()
             return self._files.path(file)
         except (folder.Damaged, folder.Foreign) as wrong:
             self._close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import logging
 import numbers
@@ -125,7 +126,7 @@ class Checkpointer:
                 state = self._load(path, about)
                 number = folders.number_of(os.path.basename(path))
                 kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
-                unknown = ranks.of_first(lambda kept=kept: self._place.states(kept))
+                unknown = ranks.of_first(functools.partial(self._place.states, kept))
                 give(path, self._objects, state)
                 self._n = self._last_save = int(state.get(STEP, about["step"]))
                 self._kept, self._unknown = kept, unknown   # damaged ones make way before whole ones; of the first rank, which removes

@@ -348,7 +348,8 @@ class Process:
                more_s: float = 0.0) -> tuple[dict[str, Any], str | None]:
         """Returns {file: checksums} of all ranks when their processes have written them, and an error. read_mark(rank): what that
         rank says of its file, or None. progress(): changes as the others get on. more_s: without progress that is no sign of harm."""
-        place, marks = f"{order['folder']}/{order['name']}", {}
+        place = f"{order['folder']}/{order['name']}"
+        marks: dict[int, Any] = {}
         before, since = None, time.monotonic()
         while True:
             now = progress()

@@ -56,7 +56,6 @@ class InBucket:
     def __init__(self, url: str) -> None:
         self.path, self.program = url.rstrip("/"), dieselctl()
         self._bucket = Bucket(self.path, self.program)
-        self._files: dict[str, list[str]] = {}
         self._checked: Downloaded | None = None
 
     def __enter__(self) -> InBucket:
@@ -79,8 +78,8 @@ class InBucket:
 
     def check(self, name: str, one: int = 0, of: int = 1) -> tuple[dict[str, Any] | None, str | None]:
         self._forget()
-        self._checked = Downloaded(self._bucket, name)
-        return folder.judged(lambda: self._checked.verify(one, of))
+        files = self._checked = Downloaded(self._bucket, name)
+        return folder.judged(lambda: files.verify(one, of))
 
     def path_of(self, file: str, path: str) -> str:
         assert self._checked is not None

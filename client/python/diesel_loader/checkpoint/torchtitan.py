@@ -26,6 +26,8 @@ log = logging.getLogger("diesel_loader")
 class CheckpointManager(checkpoint.CheckpointManager):
     """torchtitan's own, except that saves return when the state is in shared memory, and another process writes it."""
 
+    folder: str
+
     @dataclass(kw_only=True, slots=True)
     class Config(checkpoint.CheckpointManager.Config):
         """async_mode: leave it out. Everything else is as in torchtitan's."""

@@ -140,22 +140,22 @@ class Uploads:
             if not error and f"{name}/{folder.MANIFEST}" in self._bucket.keys(f"{name}/{folder.MANIFEST}"):
                 error = f"{self.url}/{name} exists, and a checkpoint in a bucket is not replaced: use another name, or remove it first"
             error = error or self._has_lost()
-            if error:
-                self._remove_attempt(order)
-                return error
-            self._bucket.put_bytes(f"{name}/{METADATA}", metadata, replace=True)
+            if not error:
+                self._bucket.put_bytes(f"{name}/{METADATA}", metadata, replace=True)
         except OSError as failure:
-            with contextlib.suppress(OSError):
-                self._remove_attempt(order)
-            if self._turn is not None:
-                self._old.append(name)
-            return _text(failure)
+            error = _text(failure)
+        if error:
+            self._remove_attempt(order)
+            return error
         return self._finish(order, {**files, METADATA: [[len(metadata), zlib.crc32(metadata)]]})
 
     def _remove_attempt(self, order):
-        for key in self._bucket.keys(order["name"] + "/"):
-            if order["attempt"] in key:
-                self._bucket.delete(key)
+        if self._turn is not None:
+            self._old.append(order["name"])   # other ranks may still be at it
+        with contextlib.suppress(OSError):
+            for key in self._bucket.keys(order["name"] + "/"):
+                if order["attempt"] in key:
+                    self._bucket.delete(key)
 
     def end(self) -> None:
         if self._turn is not None:

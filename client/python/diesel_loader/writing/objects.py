@@ -87,26 +87,26 @@ class Object:
     def with_suffix(self, suffix: str) -> Object:
         return Object(self.name[:len(self.name) - len(self.suffix)] + suffix)
 
-    def _asked(self, question: Callable[[_Reader, str], Any]) -> Any:
-        """Returns what the function returns of the bucket and the key in it."""
+    def _asked(self, question: Callable[..., Any], *arguments: int) -> Any:
+        """Returns the answer of this method of the bucket for the key in it."""
         bucket, _, key = self.name[len(SCHEME):].partition("/")
         readers = vars(_readers).setdefault("by_url", {})
         if bucket not in readers:
             readers[bucket] = _Reader(SCHEME + bucket)
         try:
-            return question(readers[bucket], key)
+            return question(readers[bucket], key, *arguments)
         except OSError as error:
             raise Wrong(error.strerror or str(error)) from error
 
     def state(self) -> tuple[int, int]:
         """Returns (length, stamp) of the state that is read."""
         if self.name not in _states:
-            _states[self.name] = self._asked(lambda bucket, key: bucket.state(key))
+            _states[self.name] = self._asked(_Reader.state)
         return _states[self.name]
 
     def exists(self) -> bool:
         try:
-            self._asked(lambda bucket, key: bucket.state(key))
+            self._asked(_Reader.state)
         except Wrong as wrong:
             if isinstance(wrong.__cause__, FileNotFoundError):
                 return False
@@ -119,7 +119,7 @@ class Object:
         parts = []
         end = min(offset + size, length)
         while offset < end:
-            data, found = self._asked(lambda bucket, key, at=offset: bucket.part(key, at, min(end - at, MOST_BYTES)))
+            data, found = self._asked(_Reader.part, offset, min(end - offset, MOST_BYTES))
             if found != stamp:
                 raise Wrong(f"{self.name} changed while it was being indexed: run the command again")
             parts.append(data)

@@ -134,6 +134,7 @@ void diesel_session_report_checkpoints(struct diesel_session *session,
 	store(&to->spent_ns, checkpoints->spent_ns);
 	store(&to->elapsed_ns, checkpoints->elapsed_ns);
 	store(&to->newest_ns, checkpoints->newest_ns);
+	store(&to->storage, checkpoints->storage);
 	atomic_store_explicit(&to->writing, checkpoints->writing, memory_order_relaxed);
 	store(&to->n_begun, checkpoints->n_begun);
 }

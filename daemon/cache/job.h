@@ -87,6 +87,13 @@ struct job_held {
 	uint64_t writer;             /* the job whose checkpoint caused the latest pause */
 };
 
+/* The checkpoint that the job reports, as the newest of its sessions' reports has it. */
+struct job_writes {
+	uint64_t n_begun, storage;
+	uint64_t held_storage; /* where prefetch pauses for it; 0: nowhere */
+	bool writing;
+};
+
 /*
  * Who runs a job, as Slurm and Kubernetes know it: only for metrics and the log, never for a decision.
  *
@@ -127,6 +134,7 @@ struct job {
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
 	struct job_held held;
+	struct job_writes writes;
 	struct membership *memberships; /* peers/memberships.h */
 	uint32_t read_weight; /* weight of its reads compared with other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;

@@ -12,6 +12,8 @@
 #define MAX_CANDIDATES (SCHEDULE_MAX_SESSIONS + GIVES_AT_ONCE)
 /* 1/AHEAD_PARTS of the cache limits one user's prefetch in progress: storage that hangs holds this memory. */
 #define AHEAD_PARTS 8
+/* how soon the end of a checkpoint is noticed */
+#define LOOK_NS (200 * NS_PER_MS)
 
 struct read_candidate {
 	struct session *session; /* NULL: the read is for another node */
@@ -88,20 +90,24 @@ static bool knows_others(struct session *q, struct read_candidates *c)
 	return false;
 }
 
-/* Returns true if the read must pause for a checkpoint. */
+/* Returns true if the read must pause for a checkpoint. A session whose client has taken all batches reads
+ * on: its checkpoint's writer makes way (diesel_loader/checkpoint/persist.py). */
 static bool is_held(const struct serving *s, const struct session *q, uint32_t distance,
 		    struct read_candidates *c)
 {
-	uint64_t writer, end_ns = distance > 0
-				      ? read_holds_until(&s->cache.holds, q->uid,
-							 cached_storage(q->order.dataset), c->now_ns, &writer)
-				      : 0;
+	bool waits = distance == 0 || (q->priority != SESSION_SPARE && slots_are_drained(&q->slots));
+	uint64_t writer,
+	    end_ns = waits ? 0
+			   : read_holds_until(&s->cache.holds, q->uid, cached_storage(q->order.dataset),
+					      c->now_ns, &writer);
 
 	if (!end_ns)
 		return false;
+	if (end_ns > c->now_ns + 2 * LOOK_NS) /* until after the next look, so that the pause counts once */
+		end_ns = c->now_ns + 2 * LOOK_NS;
 	job_hold(q->job, writer, c->now_ns, end_ns);
-	if (end_ns < c->again_ns)
-		c->again_ns = end_ns;
+	if (c->again_ns > c->now_ns + LOOK_NS)
+		c->again_ns = c->now_ns + LOOK_NS;
 	return true;
 }
 
@@ -220,6 +226,7 @@ static uint64_t start_reads(struct serving *s)
 
 	for (struct session *q = s->sessions; q; q = q->next)
 		q->starved = 0;
+	serving_note_checkpoints(s, clock_monotonic_ns());
 	for (;;) {
 		uint64_t again_ns;
 		long pick;

@@ -122,19 +122,30 @@ static uint64_t told(const _Atomic uint64_t *word)
 	return value < INT64_MAX ? value : INT64_MAX;
 }
 
+/* A loader reports with its next batch: an idle one's latest report may be older than another's of the same
+ * checkpoint, which begins before it ends. */
+static bool is_newer(const struct ring_checkpoints *r, uint64_t begun, bool writing)
+{
+	uint64_t n = told(&r->n_begun);
+
+	return n > begun ||
+	       (n && n == begun && writing && !atomic_load_explicit(&r->writing, memory_order_relaxed));
+}
+
 bool serving_job_checkpoints(const struct serving *s, const struct job *job, struct diesel_checkpoints *ret)
 {
-	uint64_t begun, most = 0;
+	uint64_t most = 0;
+	bool writing = false;
 
-	/* Sessions that began after the latest checkpoint have not been told of it. */
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		const struct ring_checkpoints *r = &q->slots.control->checkpoints;
 
-		if (q->job != job || (begun = told(&r->n_begun)) <= most)
+		if (q->job != job || !is_newer(r, most, writing))
 			continue;
-		most = begun;
+		most = told(&r->n_begun);
+		writing = atomic_load_explicit(&r->writing, memory_order_relaxed);
 		*ret = (struct diesel_checkpoints){
-		    .n_begun = begun,
+		    .n_begun = most,
 		    .n_failed = told(&r->n_failed),
 		    .interval_steps = told(&r->interval_steps),
 		    .step_ns = told(&r->step_ns),
@@ -144,10 +155,37 @@ bool serving_job_checkpoints(const struct serving *s, const struct job *job, str
 		    .spent_ns = told(&r->spent_ns),
 		    .elapsed_ns = told(&r->elapsed_ns),
 		    .newest_ns = told(&r->newest_ns),
-		    .writing = atomic_load_explicit(&r->writing, memory_order_relaxed),
+		    .writing = writing,
+		    .storage = load(&r->storage),
 		};
 	}
 	return most > 0;
+}
+
+void serving_note_checkpoints(struct serving *s, uint64_t now_ns)
+{
+	for (struct session *q = s->sessions; q; q = q->next)
+		q->job->writes.n_begun = 0;
+	for (struct session *q = s->sessions; q; q = q->next) {
+		const struct ring_checkpoints *r = &q->slots.control->checkpoints;
+		struct job_writes *w = &q->job->writes;
+
+		if (!is_newer(r, w->n_begun, w->writing))
+			continue;
+		w->n_begun = told(&r->n_begun);
+		w->writing = atomic_load_explicit(&r->writing, memory_order_relaxed);
+		w->storage = w->writing ? load(&r->storage) : 0;
+	}
+	for (struct session *q = s->sessions; q; q = q->next) {
+		struct job_writes *w = &q->job->writes;
+		uint64_t storage = w->n_begun ? w->storage : 0;
+
+		if (w->held_storage && w->held_storage != storage)
+			read_holds_end(&s->cache.holds, q->uid, w->held_storage, q->job->id);
+		if (storage)
+			read_holds_note(&s->cache.holds, q->uid, storage, q->job->id, now_ns);
+		w->held_storage = storage;
+	}
 }
 
 /* ---- parts of the cache ---- */

@@ -45,5 +45,7 @@ void serving_job_counters(const struct serving *s, const struct job *job, struct
 bool serving_job_decodes(const struct serving *s, const struct job *job);
 /* Returns false if the job has not reported a checkpoint. The figures are the client's own claim. */
 bool serving_job_checkpoints(const struct serving *s, const struct job *job, struct diesel_checkpoints *ret);
+/* Pauses prefetch from storage to which a job reports that it writes a checkpoint (read_holds.h). */
+void serving_note_checkpoints(struct serving *s, uint64_t now_ns);
 /* Returns the number of Python worker processes that the job reports. */
 uint32_t serving_job_client_workers(const struct serving *s, const struct job *job);

@@ -586,9 +586,11 @@ struct diesel_checkpoints {
 	uint64_t newest_ns;            /* CLOCK_MONOTONIC at the snapshot of the newest that is on disk */
 	uint32_t writing;              /* 1: one is being written */
 	uint32_t reserved;
+	uint64_t storage; /* st_dev of the folder that it is written to; 0: no local file system */
 };
 
-/* Reports checkpoints for the daemon's status. Costs a few stores to shared memory. */
+/* Reports checkpoints for the daemon's status, and so that it pauses prefetch from `storage` for a bounded
+ * time while one is being written. Costs a few stores to shared memory. */
 void diesel_session_report_checkpoints(struct diesel_session *session,
 				       const struct diesel_checkpoints *checkpoints);
 

@@ -139,8 +139,8 @@ struct ring_work {
 
 /*
  * The trainer's Checkpointer (diesel_loader.checkpoint) measures these; struct diesel_checkpoints defines
- * each field. The client stores them, relaxed, when a checkpoint begins and when it ends. Only the daemon's
- * status reads them. An older client leaves zeros: no Checkpointer.
+ * each field. The client stores them, relaxed, when a checkpoint begins and when it ends. An older client
+ * leaves zeros: no Checkpointer.
  */
 struct ring_checkpoints {
 	_Atomic uint64_t n_begun, n_failed;
@@ -150,6 +150,7 @@ struct ring_checkpoints {
 	_Atomic uint64_t newest_ns;
 	_Atomic uint32_t writing;
 	uint32_t reserved;
+	_Atomic uint64_t storage;
 };
 
 /* Padded on purpose: fields that one side writes in a hot loop share no cache line with the other side's.

@@ -34,6 +34,26 @@ while True:
                 f.write(bytes(24 << 20))
 """
 
+TELLS = """
+import itertools, sys, time
+import diesel_loader.numpy as diesel, diesel_loader
+from diesel_loader import session
+path, socket, control = sys.argv[1:]
+loader = diesel.DataLoader(diesel_loader.Dataset(path, socket=socket), batch_size=16, order=diesel.Order(window_chunks=1), shuffle=True)
+begun, before = 0, None
+while True:
+    for batch in loader:
+        time.sleep(0.01)
+        try:
+            with open(control) as file:
+                told = storage, writing = [int(word) for word in file.read().split()]
+        except FileNotFoundError:
+            continue
+        if told != before:
+            begun, before = begun + writing, told
+            session.report_checkpoints({"n_begun": begun, "writing": writing, "storage": storage})
+"""
+
 
 def counts_writes(folder):
     """Returns whether the kernel counts writes there."""
@@ -130,6 +150,32 @@ class Shares(Case):
         for job in self.jobs(daemon):
             if job["uid"] != os.geteuid():
                 self.assertIsNone(job["held"], "another user's")
+
+    def test_reading_ahead_gives_way_to_a_checkpoint_that_another_process_writes(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        storage = os.stat(dataset := pack(make_source("ahead", 1024, lambda rng: 65536), "told", chunk="4M")).st_dev
+        daemon, control = self.daemon(cache="32M"), os.path.join(SCRATCH, "tells")
+        self.start([sys.executable, "-c", TELLS, dataset, daemon.socket, control])
+        self.start(probe_command(daemon, dataset, "--batch", 16, "--window", 1, "--epochs", 100000, "--pause-us", 10000, program=user_probe()), ALICE)
+
+        def held(uid=0):
+            return next(job["held"] for job in self.jobs(daemon) if job["uid"] == uid)
+
+        def tell(storage, writing):
+            with open(control + "~", "w", encoding="ascii") as file:
+                file.write(f"{storage} {writing}")
+            os.rename(control + "~", control)
+        wait_until("the jobs read", lambda: len(self.jobs(daemon)) == 2 and all(job["read_bytes"] > 40 * MIB for job in self.jobs(daemon)))
+        tell(storage + 1, 1)   # elsewhere
+        wait_until("it is known", lambda: any((job["checkpoints"] or {}).get("writing") for job in self.jobs(daemon)))
+        self.assertIsNone(held())
+        tell(storage, 1)
+        wait_until("reading ahead is held back", lambda: (held() or {}).get("now"))
+        tell(storage, 0)
+        wait_until("reading ahead goes on when it is written", lambda: not held()["now"])
+        self.assertIsNone(held(ALICE), "another user's")
+
 
 BOB, PHYSICS = 12346, 12350
 

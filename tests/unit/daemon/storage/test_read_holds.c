@@ -49,6 +49,29 @@ static void test_a_steady_writer_is_held_back_once(void **state)
 	assert_int_equal(until(1, 5, now_ns), now_ns + READ_HOLD_AFTER_NS);
 }
 
+/* A checkpoint that is reported to be written pauses nothing any more. Another job's still does. */
+static void test_a_reported_end_ends_the_pause(void **state)
+{
+	read_holds_note(&holds, 1, 5, 7, BEGIN);
+	read_holds_end(&holds, 2, 5, 7);
+	read_holds_end(&holds, 1, 6, 7);
+	read_holds_end(&holds, 1, 5, 8);
+	assert_true(until(1, 5, BEGIN) != 0);
+	read_holds_end(&holds, 1, 5, 7);
+	assert_int_equal(until(1, 5, BEGIN), 0);
+}
+
+/* A user who reports many leaves the table to others. */
+static void test_a_user_has_a_part_of_the_table(void **state)
+{
+	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)
+		read_holds_note(&holds, 1, i, 7, BEGIN);
+	assert_true(until(1, READ_HOLDS_OF_USER - 1, BEGIN) != 0);
+	assert_int_equal(until(1, READ_HOLDS_OF_USER, BEGIN), 0);
+	read_holds_note(&holds, 2, 5, 7, BEGIN);
+	assert_true(until(2, 5, BEGIN) != 0);
+}
+
 /* Notes beyond the table's size pause nothing, and remove no existing note. */
 static void test_notes_beyond_the_table_hold_nobody_back(void **state)
 {
@@ -62,4 +85,6 @@ static void test_notes_beyond_the_table_hold_nobody_back(void **state)
 
 UNIT_TESTS(cmocka_unit_test_setup(test_whom_it_concerns, clear),
 	   cmocka_unit_test_setup(test_a_steady_writer_is_held_back_once, clear),
+	   cmocka_unit_test_setup(test_a_reported_end_ends_the_pause, clear),
+	   cmocka_unit_test_setup(test_a_user_has_a_part_of_the_table, clear),
 	   cmocka_unit_test_setup(test_notes_beyond_the_table_hold_nobody_back, clear))

@@ -2,12 +2,14 @@
 """Batches of one session as leases on shared memory."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
 import os
 import time
 import weakref
+from collections.abc import Callable
 
 from . import errors, native
 from .native import byref, lib
@@ -17,6 +19,7 @@ REVIVE_MS = 1000
 NO_EPOCH = 2 ** 64 - 1
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
+_watched: dict[int, tuple[ctypes.c_uint64, Callable[[], None] | None]] = {}
 
 
 def forget_inherited():
@@ -31,6 +34,27 @@ def report_checkpoints(figures):
     checkpoints = native.Checkpoints(**figures)
     for session in list(_open):
         session.report_checkpoints(checkpoints)
+
+
+def watch(watcher, word, glance=None):
+    """word: a c_uint64 that becomes 1 while a thread waits for a batch. None: it is watched no more. glance(): is called before each
+    batch, by whatever thread wants it."""
+    if word is None:
+        _watched.pop(watcher, None)
+    else:
+        _watched[watcher] = word, glance
+
+
+@contextlib.contextmanager
+def _waiting():
+    words = [word for word, _ in list(_watched.values())]
+    for word in words:
+        word.value = 1
+    try:
+        yield
+    finally:
+        for word in words:
+            word.value = 0
 
 
 class Lease:
@@ -101,8 +125,20 @@ class Session:
     def next_batch(self):
         """Returns the next batch as a Lease, or None at the end of the epoch. If an error has is_of_batch, the next call goes on with the
         batch after the one that failed."""
-        batch, end = native.Batch(epoch=NO_EPOCH), None  # time at which to give up on the user's own daemon
+        if not _watched:
+            self._tell_checkpoints()
+            return self._next_batch()
+        for _, glance in list(_watched.values()):
+            if glance:
+                glance()
         self._tell_checkpoints()
+        if self.n_ready:
+            return self._next_batch()
+        with _waiting():
+            return self._next_batch()
+
+    def _next_batch(self):
+        batch, end = native.Batch(epoch=NO_EPOCH), None  # time at which to give up on the user's own daemon
         while True:
             if self._lost:
                 self._revive()

@@ -9,7 +9,8 @@
  * either. With CONTROL/fail, reads and writes there fail, and with CONTROL/readonly only writes.
  *
  * With FUSE_MIRROR_READ_MS, each read takes that long, and files are cached like those of a network file
- * system. */
+ * system. With FUSE_MIRROR_MB_S=N, all reads and writes together get N megabytes per second, one after
+ * the other, like those of a disk without priorities. */
 
 #define FUSE_USE_VERSION 31
 
@@ -17,13 +18,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <fuse.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-static int source_fd, control_fd = -1, read_ms;
+static int source_fd, control_fd = -1, read_ms, mb_s;
+static _Atomic int64_t busy_until_ns;
 
 /* "/a/b" -> "a/b", relative to the source. */
 static const char *inner(const char *path)
@@ -52,6 +57,29 @@ static int fault(const char *path, int is_write)
 	if (is_write && faccessat(control_fd, "readonly", F_OK, 0) == 0)
 		return EROFS;
 	return faccessat(control_fd, "fail", F_OK, 0) == 0 ? EIO : 0;
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void take_time(size_t bytes)
+{
+	int64_t before = busy_until_ns, end;
+
+	if (!mb_s)
+		return;
+	do {
+		int64_t now = now_ns();
+
+		end = (before > now ? before : now) + (int64_t)bytes * 1000 / mb_s;
+	} while (!atomic_compare_exchange_weak(&busy_until_ns, &before, end));
+	while (now_ns() < end)
+		usleep((useconds_t)((end - now_ns()) / 1000 + 1));
 }
 
 static int mirror_getattr(const char *path, struct stat *st, struct fuse_file_info *info)
@@ -99,6 +127,7 @@ static int mirror_read(const char *path, char *buffer, size_t size, off_t offset
 		return -fault(path, 0);
 	if (read_ms)
 		usleep((useconds_t)read_ms * 1000);
+	take_time(size);
 	return n < 0 ? -errno : (int)n;
 }
 
@@ -120,6 +149,7 @@ static int mirror_write(const char *path, const char *buffer, size_t size, off_t
 	hang("write", path);
 	if (fault(path, 1))
 		return -fault(path, 1);
+	take_time(size);
 	n = pwrite((int)info->fh, buffer, size, offset);
 	return n < 0 ? -errno : (int)n;
 }
@@ -148,6 +178,11 @@ static int mirror_unlink(const char *path)
 	if (fault(path, 1))
 		return -fault(path, 1);
 	return unlinkat(source_fd, inner(path), 0) ? -errno : 0;
+}
+
+static int mirror_rmdir(const char *path)
+{
+	return unlinkat(source_fd, inner(path), AT_REMOVEDIR) ? -errno : 0;
 }
 
 static int mirror_flush(const char *path, struct fuse_file_info *info)
@@ -184,6 +219,7 @@ int main(int argc, char **argv)
 							  .mkdir = mirror_mkdir,
 							  .rename = mirror_rename,
 							  .unlink = mirror_unlink,
+							  .rmdir = mirror_rmdir,
 							  .flush = mirror_flush,
 							  .release = mirror_release};
 	char *arguments[] = {argv[0], (char *)"-f", (char *)"-oallow_other,max_threads=100",
@@ -193,6 +229,8 @@ int main(int argc, char **argv)
 		return 2;
 	if (getenv("FUSE_MIRROR_READ_MS"))
 		read_ms = atoi(getenv("FUSE_MIRROR_READ_MS"));
+	if (getenv("FUSE_MIRROR_MB_S"))
+		mb_s = atoi(getenv("FUSE_MIRROR_MB_S"));
 	if (argc == 4)
 		control_fd = open(argv[3], O_RDONLY | O_DIRECTORY);
 	source_fd = open(argv[1], O_RDONLY | O_DIRECTORY);

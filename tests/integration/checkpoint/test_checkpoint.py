@@ -251,11 +251,12 @@ class Written(Equal, Case):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
             checkpointer.save()
             checkpointer.wait()
-            saver = mock.Mock(is_writing=True, is_silent=False)
-            with mock.patch.object(checkpointer, "_saver", saver):
+            saver = checkpointer._saver
+            with mock.patch.object(saver, "_process") as process:
                 checkpointer._writing = {"later": True, "remove": [], "name": "000002-step-0"}
-                for do, seconds, saver.is_idle in (("write", 2.0, False), ("commit", 3.0, True)):
-                    saver.replies.return_value = [{"do": do, "error": None, "seconds": seconds}]
+                saver._open, saver.written_s = 2, 0.0
+                for do, seconds in (("write", 2.0), ("commit", 3.0)):
+                    process.replies.return_value = [{"do": do, "error": None, "seconds": seconds}]
                     checkpointer._poll()
             self.assertEqual(checkpointer.figures()["written_s"], 5)
 

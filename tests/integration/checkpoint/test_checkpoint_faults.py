@@ -182,7 +182,7 @@ class Failing(Case):
         os.kill(saver, signal.SIGSTOP)
         checkpointer.step()
         checkpointer.wait()
-        self.said(rf"step 1 is not written yet: .*pid {saver}\) has got no further.*Training goes on.*kill -KILL {saver}$")
+        self.said(rf"step 1 is not written yet, .*pid {saver}\) has got no further.*Training goes on.*kill -KILL {saver}$")
         checkpointer.step()
         checkpointer.save()
         self.said("step 2 is not written: the one before is still not written")

@@ -20,9 +20,8 @@ from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
 from .restoring import give
-from .snapshot import Saver
+from .snapshot import SPREAD, Saver
 
-SPREAD = 0.5       # of the interval, over which a checkpoint is written
 MOST_REMOVED = 100  # checkpoints at a time, because their names go in one message
 MOST_NAMED = 8 << 10    # bytes of names of objects, for the same reason
 PREPARED_STEP = 2  # the optimizer has its state then
@@ -179,10 +178,7 @@ class Checkpointer:
     def wait(self) -> None:
         """Returns when the last checkpoint is on disk, or has failed, or the process that writes has got no further for a minute."""
         self._check_process()
-        self._saver.hurry()
-        self._poll()
-        while self._saver.is_writing and not self._saver.is_silent:
-            self._poll(None)
+        self._saver.wait(self._poll)
 
     def close(self) -> None:
         """Returns when everything is on disk. It is also called when the process ends normally."""
@@ -366,13 +362,10 @@ class Checkpointer:
                 self._newest_s = self._snapshot_s
         if self._saver.is_silent and not order.get("silent"):
             order["silent"] = True
-            log.warning("the checkpoint of step %d is not written yet: the process that writes (pid %d) has got no further for %d s, because it "
-                        "is stopped or its storage does not answer. Training goes on, without checkpoints until it does. To start another "
-                        "one: kill -KILL %d", order["about"][STEP], self._saver.pid, persister.SILENT_S, self._saver.pid)
-        for reply in replies:
-            order["seconds"] = order.get("seconds", 0.0) + reply["seconds"]
+            log.warning("the checkpoint of step %d is not written yet, because %s. Training goes on, without checkpoints until it does. %s",
+                        order["about"][STEP], self._saver.silence(), self._saver.cure)
         if replies and self._saver.is_idle:
-            self._measured.written(order["seconds"])
+            self._measured.written(self._saver.written_s)
         if replies:
             self._report()
 
@@ -382,17 +375,12 @@ class Checkpointer:
         self._report()
 
     def _report(self):
-        """Tells dieseld the figures, for those who look at the job from outside, if it serves this process."""
-        session = sys.modules.get(f"{__package__.rpartition('.')[0]}.session")
-        if session is None:
-            return
         figures = self.figures()
         seconds = {"step_ns": figures["step_s"], "snapshot_ns": figures["snapshot_s"], "slowdown_ns": figures["slowdown_s"],
                    "written_ns": figures["written_s"], "spent_ns": self._measured.spent_s, "elapsed_ns": self._measured.elapsed_s,
                    "newest_ns": self._newest_s}
-        session.report_checkpoints({"n_begun": figures["checkpoints"], "n_failed": figures["failed"],
-                                    "interval_steps": figures["interval_steps"] or 0, "writing": self._saver.is_writing,
-                                    **{name: int(1e9 * value) if value else 0 for name, value in seconds.items()}})
+        self._saver.tell(n_begun=figures["checkpoints"], n_failed=figures["failed"], interval_steps=figures["interval_steps"] or 0,
+                         **{name: int(1e9 * value) if value else 0 for name, value in seconds.items()})
 
     def _fail(self, why, order):
         self._n_failed += 1

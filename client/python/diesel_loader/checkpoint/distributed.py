@@ -113,7 +113,7 @@ class Writer(StorageWriter):
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
         self._path = None if path is None else _place(path)
-        self._saver = Saver()
+        self._saver = Saver(poll=self._poll)
         self._pid = os.getpid()
         self._order = threading.local()  # of the save that this thread runs: async_save() begins threads of its own
         self._n_ranks, self._save_id, self._number = 1, "", 0
@@ -146,6 +146,10 @@ class Writer(StorageWriter):
         return [dataclasses.replace(plan, storage_data=_Place(i, attempt)) for i, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        with self._saver.lock:
+            return self._write_data(plan, planner)
+
+    def _write_data(self, plan, planner):
         self._wait_for_last()
         if self._saver.is_writing:
             raise OSError(f"{self._path}: {self._failure}")
@@ -158,6 +162,7 @@ class Writer(StorageWriter):
             raise OSError(f"{self._path}: the process that writes checkpoints {error}") from None
         finally:
             self._copied.set()
+        self._saver.tell()
         done: Future[list[WriteResult]] = Future()
         done.set_result(items.results)
         return done
@@ -168,7 +173,8 @@ class Writer(StorageWriter):
         metadata.storage_meta = self.storage_meta()
         order = {**order, "ranks": self._n_ranks, "about": {**order["about"], "ranks": self._n_ranks}}
         try:
-            self._saver.send_commit(order, pickle.dumps(metadata))
+            with self._saver.lock:
+                self._saver.send_commit(order, pickle.dumps(metadata))
         except Ended as error:
             raise OSError(f"{self._path}: the process that writes checkpoints {error}") from None
 
@@ -181,7 +187,8 @@ class Writer(StorageWriter):
 
     def _ordered(self, place, file):
         where, name = os.path.split(self._path)
-        return {"folder": where, "program": dieselctl() if is_bucket(where) else None, "name": name, "number": self._number, "rank": place.rank, "attempt": place.attempt, "later": True, "spread_s": 0.0, "remove": [],
+        return {"folder": where, "program": dieselctl() if is_bucket(where) else None, "name": name, "number": self._number,
+                "rank": place.rank, "attempt": place.attempt, "later": True, "spread_s": self._saver.spread_s(), "remove": [],
                 "file": file, "about": {"number": self._number, "step": 0, "written": time.time(), "kind": "dcp"}}
 
     # As AsyncStager
@@ -219,22 +226,24 @@ class Writer(StorageWriter):
             self._saver.close()
 
     def _wait_for_last(self):
-        self._saver.hurry()
+        with self._saver.lock:
+            self._saver.wait(self._poll)
+            if self._saver.is_writing:
+                self._fail(f"{self._path}: {self._saver.silence()}. {self._saver.cure}")
+
+    def _poll(self, timeout_s):
         try:
-            while self._saver.is_writing:
-                replies = self._saver.replies(None)
-                for reply in replies:
-                    if reply["error"]:
-                        self._fail(reply["error"])
-                if not replies and self._saver.is_silent:
-                    self._fail(f"{self._path}: the process that writes (pid {self._saver.pid}) has got no further for {persister.SILENT_S} s, because "
-                               f"it is stopped or its storage does not answer. To start another one: kill -KILL {self._saver.pid}")
-                    return
+            for reply in self._saver.replies(timeout_s):
+                if reply["error"]:
+                    self._fail(reply["error"])
+                self._saver.tell(newest=reply["do"] == "commit" and not reply["error"])
         except (Ended, OSError) as error:
             self._fail(f"{self._path}: the process that writes checkpoints {error}")
 
     def _fail(self, why):
         self._failure = why
+        self._saver.n_failed += 1
+        self._saver.tell()
         log.warning("a checkpoint is not written: %s", why)
 
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable
 
 from . import persister
 from .persister import Ended
 from .snapshot import Saver
 from .tensors import Pickled
-
-SPREAD = 0.5   # of the time since the save before, over which a file is written
 
 log = logging.getLogger("diesel_loader")
 
@@ -22,55 +19,58 @@ class Files:
     one before. A failure is one line in the log."""
 
     def __init__(self) -> None:
-        self._saver = Saver()
+        self._saver = Saver(poll=self._poll)
         self._pid = os.getpid()
         self._path: str | None = None      # being written
         self._has_failed = False
         self._is_skipped = False           # the last save
         self._later: list[Callable[[], None]] = []
-        self._began_s: float | None = None
         self._number = 0
 
     def save(self, state: object, path: str | os.PathLike[str]) -> None:
         """Raises OSError if the folder cannot be made, and what pickle raises."""
-        self.wait()
+        self._leave_parents()
+        with self._saver.lock:
+            self._save(state, path)
+
+    def _save(self, state, path):
+        self._saver.wait(self._poll)
         self._is_skipped = self._saver.is_writing
         if self._is_skipped:
-            log.warning("the checkpoint %s is not written: the one before is still not written, because the process that writes (pid %d) has got "
-                        "no further for %d s. Training goes on. To start another one: kill -KILL %d", os.fspath(path), self._saver.pid,
-                        persister.SILENT_S, self._saver.pid)
+            log.warning("the checkpoint %s is not written: the one before is still not written, because %s. Training goes on. %s", os.fspath(path),
+                        self._saver.silence(), self._saver.cure)
             return
-        now, path = time.monotonic(), os.path.abspath(path)
+        path = os.path.abspath(path)
         folder, name = os.path.split(path)
         os.makedirs(folder, exist_ok=True)
         self._number += 1
         order = {"folder": folder, "name": name, "number": self._number, "rank": 0, "later": False, "alone": True, "remove": [],
-                 "spread_s": SPREAD * (now - self._began_s) if self._began_s else 0.0}
+                 "spread_s": self._saver.spread_s()}
         pickled = Pickled(state)
-        self._began_s, self._path = now, path
+        self._path = path
         try:
             self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill))
         except (Ended, MemoryError, OSError) as error:
             self._end(persister.reason(error))
+        self._saver.tell()
 
     def after_save(self, action: Callable[[], None]) -> None:
         """Calls it when the last save is on disk: at once, if it is. Never, if it has failed: so nothing makes way for it."""
         self._leave_parents()
         if self._is_skipped:
             return
-        self._poll(0.0)
-        if self._path is not None:
-            self._later.append(action)
-        elif not self._has_failed:
-            action()
+        with self._saver.lock:
+            self._poll(0.0)
+            if self._path is not None:
+                self._later.append(action)
+            elif not self._has_failed:
+                action()
 
     def wait(self) -> None:
         """Returns when the last save is on disk, or has failed, or the process that writes has got no further for a minute."""
         self._leave_parents()
-        self._saver.hurry()
-        self._poll(0.0)
-        while self._saver.is_writing and not self._saver.is_silent:
-            self._poll(None)
+        with self._saver.lock:
+            self._saver.wait(self._poll)
 
     def close(self) -> None:
         self.wait()
@@ -93,6 +93,8 @@ class Files:
         path, self._path = self._path, None
         later, self._later = self._later, []
         self._has_failed = bool(error)
+        self._saver.n_failed += bool(error)
+        self._saver.tell(newest=not error)
         if error:
             log.warning("the checkpoint %s is not written: %s. Training goes on", path, error)
             return

@@ -10,7 +10,7 @@ import mmap
 import os
 
 from . import control_group
-from .persist import BEAT
+from .persist import SIGNS
 
 PIECE = 8 << 20
 SMALL = 256 << 10
@@ -25,8 +25,8 @@ class Memory:
     """Memory without a name, which only this process and those it sends the descriptor to can open."""
 
     def __init__(self, size: int) -> None:
-        n_bytes = -(-(size + BEAT.size) // _HUGE) * _HUGE
-        self.size = n_bytes - BEAT.size
+        n_bytes = -(-(size + SIGNS.size) // _HUGE) * _HUGE
+        self.size = n_bytes - SIGNS.size
         _check_free(n_bytes)
         self.fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)   # OSError: too many are open
         try:
@@ -53,8 +53,12 @@ class Memory:
 
     def beat(self) -> int:
         """Returns a number that the process which writes changes as it gets on."""
-        number: int = BEAT.unpack_from(self._map, self.size)[0]
+        number: int = SIGNS.unpack_from(self._map, self.size)[0]
         return number
+
+    def waits(self) -> ctypes.c_uint64:
+        """Returns the word that tells that process whether the job waits for data."""
+        return ctypes.c_uint64.from_buffer(self._map, self.size + SIGNS.size // 2)
 
     def close(self) -> None:
         """Gives the descriptor back, and the memory with the last view of it."""

@@ -29,9 +29,11 @@ from .seal import BLOCK
 
 MESSAGE = 64 << 10
 RECORD = struct.Struct("<4Q")
-BEAT = struct.Struct("<Q")   # at the end of the memory: changes as this process gets on
+SIGNS = struct.Struct("=2Q")   # at the end of the memory: a number that changes as this process gets on, and 1 while the job waits for data
 ALIGNED = 4096
 NICE = 10
+WAITED = 4          # the longest rest while the job waits for its reads, in times that the block took to write
+GLANCE_S = 0.02     # between two looks at whether it does
 LATER_S = 600       # the longest wait for other ranks' files without progress
 LATER_DEAD_S = 20   # the same after the trainer has died: a rank that has not begun by then never will
 DEAD_S = 60         # age from which a half-written file without a lock counts as left by a killed process
@@ -116,7 +118,11 @@ class Process:
     def beat(self) -> None:
         self._n_beats += 1
         if self._memory is not None:
-            BEAT.pack_into(self._memory, len(self._memory) - BEAT.size, self._n_beats)
+            self._memory[-SIGNS.size:-SIGNS.size // 2] = self._n_beats.to_bytes(8, sys.byteorder)
+
+    def job_waits(self) -> bool:
+        """Returns True while the trainer waits for a batch of its loader."""
+        return self._memory is not None and SIGNS.unpack_from(self._memory, len(self._memory) - SIGNS.size)[1] != 0
 
     def tell(self, **reply: Any) -> None:
         with contextlib.suppress(OSError):   # nobody is left to hear it
@@ -386,8 +392,8 @@ class Process:
 
 
 class _Pace:
-    """Rests as long as each block took to write, so that the loader's reads have the storage half of the time, as far as
-    the time to spread the file over allows."""
+    """Rests as long as each block took to write, so that the loader's reads have the storage half of the time. Rests longer
+    while the job waits for a batch. All rests end within the time to spread the file over."""
 
     def __init__(self, process: Process, size: int, spread_s: float) -> None:
         self._process, self._size = process, size
@@ -399,9 +405,13 @@ class _Pace:
         took_s = now - self._last
         self._busy_s += took_s
         left_s = self._busy_s / done * (self._size - done)
-        rest_s = min(took_s, self._end - now - left_s)
-        if rest_s > 0:
-            self._process.is_hurried(rest_s)
+        until = min(now + took_s, self._end - left_s)
+        latest = min(now + WAITED * took_s, self._end - left_s)
+        while now < until and not self._process.is_hurried(min(until - now, GLANCE_S)):
+            self._process.beat()
+            now = time.monotonic()
+            if now >= until and self._process.job_waits():
+                until = min(latest, now + GLANCE_S)
         self._last = time.monotonic()
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from . import memory, persister
@@ -12,6 +15,7 @@ from .persist import RECORD
 from .persister import Ended, Persister
 
 RESERVE = 16   # memory in reserve, for a state that grows a little
+SPREAD = 0.5   # of the time since the save before, over which a checkpoint is written
 
 
 def is_here(storage: Any) -> bool:
@@ -27,10 +31,15 @@ class Image:
 
 class Saver:
     """One snapshot at a time: the next one waits for the process to have written the one before, so that one buffer is
-    enough."""
+    enough.
 
-    def __init__(self, lock_folder: str | None = None, program: str | None = None) -> None:
-        self._lock_folder, self._program = lock_folder, program
+    n_begun, n_failed, snapshot_s, written_s, newest_s: of the job's checkpoints. newest_s: when the snapshot of the newest one on
+    disk was taken."""
+
+    def __init__(self, lock_folder: str | None = None, program: str | None = None, poll: Callable[[float], None] | None = None) -> None:
+        """poll: takes replies() and heeds them, for an owner that is not called at each step. The loader calls it, if this lock is free."""
+        self.lock = threading.RLock()
+        self._lock_folder, self._program, self._owners_poll = lock_folder, program, poll
         self._memory: memory.Memory | None = None
         self._is_new = True
         self._process: Persister | None = None
@@ -39,6 +48,10 @@ class Saver:
         self._pending: dict[str, Any] | None = None   # an order whose copy from a GPU goes on
         self._populating: threading.Thread | None = None
         self._heard = (0, 0.0)   # the last beat of the process, and when it was first seen
+        self.n_begun = self.n_failed = 0
+        self.snapshot_s = self.written_s = self.newest_s = 0.0
+        self._began_s = 0.0      # when the last snapshot was
+        self._storage = 0        # where it goes
 
     @property
     def pid(self) -> int | None:
@@ -106,6 +119,8 @@ class Saver:
         """Copies a state to memory. bound: the largest size of the file and its records. fill(view): returns the Image.
         optimized: addresses of storages that only the optimizer changes. Returns when everything is copied but for those of
         a GPU, which the next step of the optimizer waits for."""
+        begin, self.written_s = time.monotonic(), 0.0
+        self.n_begun += 1
         shared = self._have_memory(bound)
         if self._populating is not None:
             self._populating.join()
@@ -126,11 +141,19 @@ class Saver:
                 self._device = cuda.Device(shared)
             self._device.copy(there, optimized)
         memory.copy(shared, [(offset, storage.data_ptr(), n) for offset, storage, n in here])
+        self.snapshot_s, self._began_s = time.monotonic() - begin, begin
         return image
+
+    def spread_s(self) -> float:
+        """Returns how long writing may take where a framework decides when it saves."""
+        return SPREAD * (time.monotonic() - self._began_s) if self._began_s else 0.0
 
     def send(self, order: dict[str, Any], image: Image) -> None:
         """Has the snapshot written. Raises Ended or OSError."""
         self.start()
+        self._storage = 0
+        with contextlib.suppress(OSError):   # a bucket
+            self._storage = os.stat(order["folder"]).st_dev
         self._pending = {**order, "do": "write", "bytes": image.size, "records": len(image.records)}
         self._send_pending(wait=False)
 
@@ -202,12 +225,56 @@ class Saver:
             raise
         found = [reply for reply in found if reply["do"] != "forget"]   # of a process that was stopped meanwhile
         self._open -= len(found)
+        for reply in found:
+            self.written_s += reply["seconds"]
         return found
+
+    def wait(self, poll: Callable[[float | None], None]) -> None:
+        """Has everything written as fast as possible. poll: takes replies() and heeds them. Returns when everything is written, or
+        the process is silent."""
+        self.hurry()
+        poll(0.0)
+        while self.is_writing and not self.is_silent:
+            poll(None)
+
+    def silence(self) -> str:
+        return f"the process that writes (pid {self.pid}) has got no further for {persister.SILENT_S} s: it is stopped or its storage does not answer"
+
+    @property
+    def cure(self) -> str:
+        return f"To start another one: kill -KILL {self.pid}"
+
+    def tell(self, newest: bool = False, **figures: int) -> None:
+        """Tells dieseld how checkpoints are, if it serves this process: for those who look at the job from outside, and so that it
+        pauses its prefetch. newest: the last one is on disk. figures: fields of native.Checkpoints that only a Checkpointer
+        knows."""
+        if newest:
+            self.newest_s = self._began_s
+        session = self._watch(self.is_writing)
+        if session is None:
+            return
+        seconds = {"snapshot_ns": self.snapshot_s, "written_ns": 0.0 if self.is_writing else self.written_s, "newest_ns": self.newest_s}
+        session.report_checkpoints({"n_begun": self.n_begun, "n_failed": self.n_failed, "writing": self.is_writing, "storage": self._storage,
+                                    **{name: int(1e9 * value) for name, value in seconds.items()}, **figures})
 
     def hurry(self) -> None:
         """Somebody waits: the process is to write as fast as it can."""
         if self._process is not None and self._open:
             self._process.hurry()
+
+    def _watch(self, is_writing):
+        """Returns the loader's module, if it is in use."""
+        session: Any = sys.modules.get(f"{__package__.rpartition('.')[0]}.session")
+        if session is not None:
+            session.watch(id(self), self._memory.waits() if is_writing and self._memory is not None else None, self._owners_poll and self._glance)
+        return session
+
+    def _glance(self):
+        if self.lock.acquire(blocking=False):
+            try:
+                self._owners_poll(0.0)
+            finally:
+                self.lock.release()
 
     def _lose(self):
         self._process, self._open, self._is_new, self._pending = None, 0, True, None
@@ -221,12 +288,14 @@ class Saver:
         if process is not None:
             process.close(lambda: 0 if self._memory is None else self._memory.beat(), self.is_silent)
         self._open = 0   # of a process that was left alone
+        self._watch(False)
         if self._memory is not None:
             self._forget(self._memory)
             self._memory = None
 
     def forget(self) -> None:
         """In a forked process: the trainer's snapshots are not ours."""
+        self._watch(False)
         if self._process is not None:
             self._process.forget()
         self._process = self._memory = self._device = self._populating = None

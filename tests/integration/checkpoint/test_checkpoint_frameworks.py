@@ -9,6 +9,7 @@ import fcntl
 import glob
 import hashlib
 import importlib
+import itertools
 import json
 import logging
 import os
@@ -258,6 +259,26 @@ class Frameworks(unittest.TestCase):
                 self.assertEqual(json.loads(self.told("jobs", "--json", user=65534, group=65534, extra_groups=[]))["jobs"], [])
         del batches
 
+    def test_files_of_frameworks_are_shown_from_outside_and_their_end_with_the_next_batch(self):
+        loader, files = diesel.DataLoader(self.path, 8, seed=1, num_workers=0), Files()
+        self.addCleanup(loader.close)
+        self.addCleanup(files.close)
+        batches, made_way = itertools.chain.from_iterable(itertools.repeat(loader)), []
+        next(batches)
+        files.save({"a": torch.ones(3)}, self.scratch / "shown-1.ckpt")
+        files.wait()
+        os.kill(saver_of(os.getpid()), signal.SIGSTOP)
+        files.save({"a": torch.ones(3)}, self.scratch / "shown-2.ckpt")
+        files.after_save(lambda: made_way.append(2))
+        next(batches)
+        shown = self.shown()
+        self.assertEqual((shown["begun"], shown["failed"], shown["writing"], shown["interval_steps"], shown["overhead"]), (2, 0, True, None, None))
+        os.kill(saver_of(os.getpid()), signal.SIGCONT)
+        support.wait_for(lambda: next(batches) and not self.shown()["writing"], "the checkpoint's end")
+        self.assertEqual(made_way, [2])
+        self.assertGreater(self.shown()["newest_age_s"], 0)
+        self.assertRegex(self.told("why"), r"checkpoints: 2 begun, 0 failed, snapshot .*; the newest on disk is .* old\n")
+
     def shown(self):
         return next(job for job in json.loads(self.told("jobs", "--json"))["jobs"] if job["pid"] == os.getpid())["checkpoints"]
 
@@ -320,10 +341,10 @@ class OneFile(Case):
         self.assertEqual(torch.load(self.path, weights_only=False)["any"].value, 4)
 
     def test_a_process_that_writes_and_is_stopped_holds_no_save_up_and_nothing_makes_way(self):
-        for name, value in (("SILENT_S", 0.5), ("PATIENCE_S", 0.05)):
-            self.enterContext(mock.patch.object(persister, name, value))
         self.save(1)
         self.files.wait()
+        for name, value in (("SILENT_S", 0.5), ("PATIENCE_S", 0.05)):
+            self.enterContext(mock.patch.object(persister, name, value))
         saver, made_way = saver_of(os.getpid()), []
         os.kill(saver, signal.SIGSTOP)
         self.save(2)

@@ -2,7 +2,9 @@
 """Tests how often checkpoints are taken, on simulated runs, without files or clocks."""
 import random
 import unittest
+from unittest import mock
 
+from diesel_loader.checkpoint import persist
 from diesel_loader.checkpoint.interval import Costs, Measured, steps_between
 
 BOUND = 0.035
@@ -46,6 +48,44 @@ class Run:
 
     def overhead(self):
         return self.lost / self.useful
+
+
+class Writing:
+    """A process that writes 100 blocks, each in a second, while the job waits at the blocks in `waits`."""
+
+    def __init__(self, spread_s, waits=()):
+        self.now, self.waits, self.rests = 0.0, waits, []
+        with mock.patch.object(persist.time, "monotonic", lambda: self.now):
+            pace = persist._Pace(self, 100, spread_s)
+            for block in range(1, 101):
+                self.now += 1.0
+                begin, self.block = self.now, block
+                pace.rest(block)
+                self.rests.append(round(self.now - begin, 6))
+
+    def is_hurried(self, seconds):
+        self.now += seconds
+        return False
+
+    def job_waits(self):
+        return self.block in self.waits
+
+    def beat(self):
+        pass
+
+
+class Rests(unittest.TestCase):
+    def test_a_block_s_rest_is_as_long_as_the_block_and_longer_while_the_job_waits(self):
+        rests = Writing(1000, waits=(2, 3)).rests
+        self.assertEqual(rests[:5], [1, persist.WAITED, persist.WAITED, 1, 1])
+
+    def test_a_job_that_always_waits_cannot_hold_a_checkpoint_up(self):
+        writing = Writing(150, waits=range(101))
+        self.assertAlmostEqual(writing.now, 150, delta=1)
+        self.assertEqual((writing.rests[0], writing.rests[-1]), (persist.WAITED, 0))
+
+    def test_nothing_rests_without_time_for_it(self):
+        self.assertEqual(sum(Writing(0, waits=range(101)).rests), 0)
 
 
 class Rule(unittest.TestCase):

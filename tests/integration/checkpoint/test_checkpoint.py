@@ -44,14 +44,24 @@ def trained(n_steps=1):
 
 
 class Tally:
-    def __init__(self, refuses=False):
-        self._refuses = refuses
+    def __init__(self, n=0, refuses=None):
+        self.n, self._refuses = n, refuses
 
     def state_dict(self):
-        return {}
+        return {"n": self.n}
 
-    def load_state_dict(self, _):
-        if self._refuses:
+    def load_state_dict(self, state):
+        self.n = state["n"]
+        if self.n == self._refuses:
+            raise ZeroDivisionError("no")
+
+
+class Refusing(torch.nn.Sequential):
+    """Refuses a state of three steps or more, after it has loaded it."""
+
+    def load_state_dict(self, state, *args, **options):
+        super().load_state_dict(state, *args, **options)
+        if state["1.num_batches_tracked"] >= 3:
             raise ZeroDivisionError("no")
 
 
@@ -425,13 +435,15 @@ class Restored(Equal, Case):
 
     def test_a_checkpoint_that_does_not_fit_leaves_models_as_they_were(self):
         model, optimizer = trained(3)
-        with Checkpointer(self.folder, model=model, optimizer=optimizer, more=Tally()) as checkpointer:
+        with Checkpointer(self.folder, model=model, optimizer=optimizer, more=Tally(5), also=Tally(5)) as checkpointer:
             checkpointer.save()
         path = re.escape(newest(self.folder))
         wider = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 8))
         for objects, kind, said in (({"model": wider, "optimizer": trained(1)[1]}, RuntimeError, "model=Sequential.*size mismatch"),
                                     ({"model": trained(1)[0], "optimizer": torch.optim.Adam(list(wider.parameters())[:2])}, ValueError, "optimizer=Adam"),
-                                    ({"model": trained(1)[0], "more": Tally(refuses=True)}, ZeroDivisionError, "more=Tally: no"),
+                                    ({"model": trained(1)[0], "more": Tally(refuses=5)}, ZeroDivisionError, "more=Tally: no"),
+                                    ({"more": Tally(), "model": Refusing(*trained(1)[0])}, ZeroDivisionError, "model=Refusing: no"),
+                                    ({"more": Tally(), "optimizer": trained(1)[1], "also": Tally(refuses=5)}, ZeroDivisionError, "also=Tally: no"),
                                     ({"model": trained(1)[0], "other": wider}, KeyError, "no state of 'other'")):
             before = {name: copy.deepcopy(obj.state_dict()) for name, obj in objects.items()}
             with Checkpointer(self.folder, **objects) as checkpointer:
@@ -449,7 +461,8 @@ class Restored(Equal, Case):
         saved, other = accelerated(1, 1).state_dict(), accelerated(3, 2)
         before = copy.deepcopy(other.state_dict()["models"])
         with self.assertRaisesRegex(ValueError, "path does not fit accelerator=Accelerated: .*parameter group"):
-            restoring.give("path", {"accelerator": other}, {"accelerator": saved})
+            restoring.give("path", {"accelerator": other}, {"accelerator": saved}, undo := restoring.Undo())
+        undo.run()
         self.assert_equal(other.state_dict()["models"], before)
 
     def test_checkpoints_that_hold_more_than_the_run_saves_stay(self):

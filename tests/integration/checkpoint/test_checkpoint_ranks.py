@@ -56,6 +56,18 @@ def content(model, optimizer):
     return tensors
 
 
+class Extra:
+    def __init__(self, refuses=False):
+        self._refuses = refuses
+
+    def state_dict(self):
+        return {"a": 1}
+
+    def load_state_dict(self, _):
+        if self._refuses:
+            raise ZeroDivisionError("no")
+
+
 class Ranks(Case):
     def ranks(self, run):
         """Runs run(rank) in forked ranks with a process group."""
@@ -80,7 +92,7 @@ class Ranks(Case):
     def test_shards_are_restored_by_as_many_ranks_and_by_one(self):
         def first(rank):
             model, optimizer = job(rank, N_RANKS)
-            with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+            with Checkpointer(self.folder, model=model, optimizer=optimizer, extra=Extra()) as checkpointer:
                 assert checkpointer.restore() is None
                 train(model, optimizer, checkpointer, 40)
                 assert checkpointer.figures()["checkpoints"] > 0   # at steps that the ranks agreed on, or gloo would hang here
@@ -102,9 +114,20 @@ class Ranks(Case):
                 with self.assertRaisesRegex(ValueError, r"/0000\d\d-step-40 does not fit: model\.1\.\w+ has the shape \(3.*\) there, and \(4"):
                     checkpointer.restore()
                 self.assertTrue(torch.equal(before, whole(model[0].weight)))
+
+        def fourth(rank):
+            model, optimizer = job(rank, N_RANKS)
+            weights = content(model, optimizer)
+            with Checkpointer(self.folder, model=model, optimizer=optimizer, extra=Extra(refuses=rank == 1)) as checkpointer:
+                with self.assertRaisesRegex(*((ZeroDivisionError, "extra=Extra: no") if rank else (RuntimeError, "rank 1 could not restore .*: see"))):
+                    checkpointer.restore()
+                found = content(model, optimizer)
+                self.assertEqual(found.keys(), weights.keys())
+                self.assertTrue(all(torch.equal(tensor, weights[name]) for name, tensor in found.items()))
         self.ranks(first)
         self.ranks(second)
         self.ranks(third)
+        self.ranks(fourth)
         model, optimizer = job(0, 1)
         with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
             self.check(checkpointer.restore(), model, optimizer)

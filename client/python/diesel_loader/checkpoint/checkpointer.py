@@ -19,7 +19,7 @@ from . import persister, place, ranks
 from .accelerated import Accelerated, stateful
 from .interval import PROFILED, WARM_UP, Measured
 from .persister import Ended
-from .restoring import give
+from .restoring import Undo, give
 from .snapshot import SPREAD, Saver
 
 MOST_REMOVED = 100  # checkpoints at a time, because their names go in one message
@@ -116,27 +116,45 @@ class Checkpointer:
         """Loads the newest whole checkpoint into the objects, and returns it, or None if the folder has none. Damaged ones
         are named in the log and passed over. With several ranks all of them call it. Call it before the first step.
 
-        Raises KeyError if the checkpoint lacks an object, and whatever an object raises that refuses its state. Models and
-        optimizers are then as they were."""
+        Raises KeyError if the checkpoint lacks an object, and whatever an object raises that refuses its state. All objects are then
+        as they were, on all ranks."""
         damaged: list[str] = []
         with self._place:
             names = ranks.of_first(self._place.names)
             for path, about in ranks.agreed_whole(self._place, names, damaged):
-                state = self._load(path, about)
-                number = folders.number_of(os.path.basename(path))
-                kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
-                unknown = ranks.of_first(functools.partial(self._place.states, kept))
-                give(path, self._objects, state)
+                undo = Undo()
+                try:
+                    state = self._load(path, about, undo)
+                    number = folders.number_of(os.path.basename(path))
+                    kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
+                    unknown = ranks.of_first(functools.partial(self._place.states, kept))
+                    self._give(path, state, undo)
+                except BaseException:
+                    undo.run()
+                    raise
                 self._n = self._last_save = int(state.get(STEP, about["step"]))
                 self._kept, self._unknown = kept, unknown   # damaged ones make way before whole ones; of the first rank, which removes
                 self._newest = path
                 return Restored(path, self._n, state)
         return None
 
-    def _load(self, path, about):
+    def _give(self, path, state, undo):
+        """An exception on one rank is one on all."""
+        own = None
+        try:
+            give(path, self._objects, state, undo)
+        except Exception as error:   # noqa: BLE001
+            own = error
+        failed = int(ranks.largest(-1 if own is None else ranks.rank())[0])
+        if own is not None:
+            raise own
+        if failed >= 0:
+            raise RuntimeError(f"rank {failed} could not restore {path}: see its own error. Nothing was restored")
+
+    def _load(self, path, about, undo):
         if about["kind"] == "dcp":
             from . import distributed
-            return distributed.load(path, self._objects, self._place.path_of)
+            return distributed.load(path, self._objects, self._place.path_of, undo)
         if about["kind"] == "numpy":
             from .arrays import load
         else:

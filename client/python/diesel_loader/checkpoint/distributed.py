@@ -29,7 +29,7 @@ from . import folder, image, persister
 from .bucket import SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
-from .restoring import check_names
+from .restoring import Undo, check_names
 from .snapshot import Image, Saver
 from .structure import merged, rebuild, structure_of
 from .tensors import Pickled
@@ -340,9 +340,11 @@ class Reader(FileSystemReader):
         return is_bucket(os.fspath(checkpoint_id)) or FileSystemReader.validate_checkpoint_id(checkpoint_id)
 
 
-def load(path: str, objects: dict[str, Any], path_of: Callable[[str, str], str]) -> dict[str, Any]:
+def load(path: str, objects: dict[str, Any], path_of: Callable[[str, str], str], undo: Undo) -> dict[str, Any]:
     """Returns the state, whatever number of ranks it was saved by. Sharded tensors of the objects keep their sharding and
-    are loaded in place; others are read whole. path_of: as of place.Folder."""
+    are loaded in place; others are read whole. path_of: as of place.Folder. undo: gets what puts the former back."""
+    for name, obj in objects.items():
+        _remember(name, obj, undo)
     present, _ = flatten_state_dict(_states(objects))
     reader = FileSystemReader(path)
     reader.fs = _Files(path_of)
@@ -381,9 +383,25 @@ def _file_of(path, place):
     return f"__{place.rank}_0-{place.attempt}.distcp" if is_bucket(path) else f"__{place.rank}_0.distcp"
 
 
+def _remember(name, obj, undo):
+    """Remembers an object with sharded tensors. A model's are copied to the memory of the CPU, which has more space."""
+    if isinstance(obj, torch.nn.Module):
+        flat, _ = flatten_state_dict(obj.state_dict())
+        tensors = [value.to_local() if _is_sharded(value) else value for value in flat.values() if isinstance(value, torch.Tensor)]
+        if any(map(_is_sharded, flat.values())):
+            copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+            undo.add(name, lambda: [tensor.detach().copy_(before) for tensor, before in zip(tensors, copies)])
+    elif _has_shards(obj):
+        undo.remember(name, obj)
+
+
+def _has_shards(obj):
+    return isinstance(obj, torch.optim.Optimizer) and any(_is_sharded(param) for group in obj.param_groups for param in group["params"])
+
+
 def _states(objects):
     for obj in objects.values():
-        if isinstance(obj, torch.optim.Optimizer) and any(_is_sharded(param) for group in obj.param_groups for param in group["params"]):
+        if _has_shards(obj):
             # Its state must be there, sharded as the parameters are, to be loaded into.
             from torch.distributed.checkpoint.state_dict import _init_optim_state
             _init_optim_state(obj)

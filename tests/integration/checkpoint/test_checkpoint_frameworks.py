@@ -6,7 +6,6 @@ Each framework is skipped where it is not installed: run this with a Python that
 import contextlib
 import dataclasses
 import fcntl
-import glob
 import hashlib
 import importlib
 import itertools
@@ -107,11 +106,13 @@ def by_lightning(loader, folder, killed):
             return torch.optim.Adam(self.parameters(), 0.01)
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    saves = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=SAVED // 2, save_top_k=1)
+    saves = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=SAVED // 2, save_top_k=1,
+                                                         save_last="link")
     trainer = lightning.Trainer(plugins=CheckpointIO(), accelerator="cpu", max_steps=STEPS, logger=False, callbacks=[saves],
                                 enable_progress_bar=False, enable_model_summary=False)
     module = Module()
-    trainer.fit(module, loader, ckpt_path=max(glob.glob(f"{folder}/*.ckpt"), key=os.path.getmtime, default=None))
+    last = f"{folder}/last.ckpt"
+    trainer.fit(module, loader, ckpt_path=last if os.path.exists(last) else None)
     return module.model
 
 
@@ -291,7 +292,7 @@ class Frameworks(unittest.TestCase):
 
     def test_lightning_goes_on_after_a_kill(self):
         self.check("lightning", f"step={SAVED}.ckpt")
-        self.assertEqual(os.listdir(self.scratch / "lightning-whole"), [f"step={STEPS}.ckpt"])   # older ones made way
+        self.assertEqual(sorted(os.listdir(self.scratch / "lightning-whole")), ["last.ckpt", f"step={STEPS}.ckpt"])   # older ones made way
 
     def test_transformers_goes_on_after_a_kill(self):
         self.check("transformers", f"000001-step-{SAVED}")

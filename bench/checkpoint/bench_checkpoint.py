@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--python", default=support.PYTHON, help="a Python with PyTorch 2 or newer, for async_save()")
     parser.add_argument("--sizes", default="50,250,1000", help="MB of state, with commas")
     parser.add_argument("--step", type=float, default=0.1, help="seconds of a simulated step")
-    parser.add_argument("--seconds", type=float, default=20, help="of each run of diesel_loader")
+    parser.add_argument("--seconds", type=float, default=20, help="of each run of diesel_loader; from 61 on, the worst minute is reported")
     options = parser.parse_args()
     version = subprocess.run([options.python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=False).stdout.strip()
     ways = WAYS if version >= "2" else WAYS[:2]
@@ -42,6 +42,8 @@ def main():
             at_bound = mine["per_hour"] * min(1, BOUND / max(mine["overhead"], 1e-9))
             figures |= {f"overhead_{megabytes}mb": mine["overhead"], f"per_hour_{megabytes}mb": at_bound,
                         f"snapshot_s_{megabytes}mb": mine["snapshot_s"]}
+            if mine["worst_minute"] is not None:
+                figures[f"worst_minute_{megabytes}mb"] = mine["worst_minute"]
             for way in ways[1:]:
                 figures[f"{way}_per_hour_{megabytes}mb"] = raw[megabytes][way]["per_hour"]
                 figures[f"more_often_than_{way}_{megabytes}mb"] = at_bound / raw[megabytes][way]["per_hour"]

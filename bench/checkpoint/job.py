@@ -46,17 +46,33 @@ def ours(model, optimizer, folder, step_s, seconds):
     begin = time.perf_counter()
     n = 0
     worst = 0.0
+    steps = []   # (end, seconds without the checkpointer, whether a checkpoint was being written)
     while time.perf_counter() - begin < seconds:
         before = time.perf_counter()
-        step(step_s)
+        took, writing = step(step_s), checkpointer._saver.is_writing
         checkpointer.step()
         worst = max(worst, time.perf_counter() - before - base)
+        steps.append((time.perf_counter() - begin, took, writing))
         n += 1
     elapsed = time.perf_counter() - begin
     figures = checkpointer.figures()
     checkpointer.close()
     return {"overhead": elapsed / n / base - 1, "per_hour": figures["checkpoints"] / elapsed * 3600, "checkpoints": figures["checkpoints"],
-            "snapshot_s": figures["snapshot_s"], "written_s": figures["written_s"], "interval_steps": figures["interval_steps"], "worst_s": worst}
+            "snapshot_s": figures["snapshot_s"], "written_s": figures["written_s"], "interval_steps": figures["interval_steps"], "worst_s": worst,
+            "worst_minute": worst_minute(steps)}
+
+
+def worst_minute(steps):
+    """Returns the largest overhead of a window of 60 s, or None in a shorter run. Its undisturbed steps are those while nothing is written."""
+    worst, first, before = None, 0, 0.0
+    for last, (end, _, _) in enumerate(steps):
+        while end - before > 60:
+            before, first = steps[first][0], first + 1
+            window = steps[first:last + 1]
+            free = sorted(took for _, took, writing in window if not writing)
+            if free:
+                worst = max(worst or 0.0, (end - before) / len(window) / free[len(free) // 2] - 1)
+    return worst
 
 
 def torch_save(state, folder, i):

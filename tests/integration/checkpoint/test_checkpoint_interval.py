@@ -17,7 +17,7 @@ class Run:
         self.step_s, self.snapshot_s, self.write_s, self.slower, self.noise = step_s, snapshot_s, write_s, slower, noise
         self.measured, self.random = Measured(BOUND), random.Random(seed)
         self.now = self.lost = self.useful = 0.0
-        self.writing_until, self.last, self.n, self.taken = None, 0, 0, []
+        self.writing_until, self.last, self.n, self.taken, self.clock = None, 0, 0, [], [(0.0, 0.0)]
 
     def steps(self, n):
         for _ in range(n):
@@ -40,7 +40,17 @@ class Run:
                 self.lost += self.snapshot_s
                 self.last, self.writing_until = self.n, self.now + self.write_s
                 self.taken.append(self.n)
+            self.clock.append((self.now, self.lost))
         return self
+
+    def worst_minute(self):
+        """Returns the largest part of any 60 s that was lost."""
+        begin, worst = 0, 0.0
+        for now, lost in self.clock:
+            while now - self.clock[begin][0] > 60:
+                begin += 1
+            worst = max(worst, (lost - self.clock[begin][1]) / 60)
+        return worst
 
     def gaps(self, last=5):
         taken = self.taken[-last - 1:]
@@ -112,6 +122,13 @@ class Runs(unittest.TestCase):
                 run = Run(step_s, snapshot_s, write_s, slower, noise).steps(6000)
                 self.assertLess(run.overhead(), BOUND * 1.05)
                 self.assertGreater(len(run.taken), 10)
+
+    def test_no_minute_costs_much_more_than_the_bound(self):
+        for snapshot_s in (0.1, 0.3, 0.5, 0.7, 0.9, 1.1, 1.3, 2.3):   # 2.4 s are 4 % of a minute
+            with self.subTest(snapshot_s=snapshot_s):
+                run = Run(0.1, snapshot_s, 1).steps(6000)
+                self.assertLess(run.worst_minute(), 0.0402)
+                self.assertGreater(run.overhead(), BOUND * 0.6)
 
     def test_it_is_not_much_rarer_than_the_bound_allows(self):
         run = Run(0.1, 0.1, 1).steps(3000)

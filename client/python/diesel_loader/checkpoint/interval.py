@@ -12,6 +12,8 @@ WARM_UP = 3    # first steps, which are slower: compilers, caches, allocators
 PROFILED = 5   # steps that are timed before the first checkpoint
 WINDOW = 32    # steps by which the step time is judged
 REMEMBERED = 8  # checkpoints by which their cost is judged
+MINUTE_S = 60
+IN_A_MINUTE = 8 / 7   # part of the bound that any minute may cost: 4 % at a bound of 3.5 %
 FREE = 1.25    # part of the interval in which nothing is being written, so that undisturbed steps can be timed
 
 
@@ -25,10 +27,13 @@ class Costs:
 
 
 def steps_between(costs: Costs, overhead: float) -> int:
-    """Returns the smallest interval that keeps the visible cost within its share of the run, and that leaves each
-    checkpoint time to be written before the next."""
+    """Returns the smallest interval that keeps the visible cost within its share of the run and of any minute, and that leaves each
+    checkpoint time to be written before the next. A checkpoint that costs more than a minute's share exceeds it."""
     step_s = max(costs.step_s, 1e-6)
     affordable = math.ceil((costs.visible_s + max(costs.overspent_s, 0.0)) / (overhead * step_s))
+    in_a_minute = int(IN_A_MINUTE * overhead * MINUTE_S / costs.visible_s) if costs.visible_s > 0 else 0
+    if in_a_minute:
+        affordable = max(affordable, math.ceil(MINUTE_S / in_a_minute / step_s))
     written = math.ceil(FREE * costs.written_s / step_s)
     return max(affordable, written, 1)
 

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ..on_demand import dieselctl
-from . import folder, image, persister
+from . import folder, image
 from .bucket import SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
@@ -389,8 +389,9 @@ def _remember(name, obj, undo):
         flat, _ = flatten_state_dict(obj.state_dict())
         tensors = [value.to_local() if _is_sharded(value) else value for value in flat.values() if isinstance(value, torch.Tensor)]
         if any(map(_is_sharded, flat.values())):
-            copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
-            undo.add(name, lambda: [tensor.detach().copy_(before) for tensor, before in zip(tensors, copies)])
+            with contextlib.suppress(RuntimeError):   # no memory for copies
+                copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+                undo.add(name, lambda: [tensor.detach().copy_(before) for tensor, before in zip(tensors, copies)])
     elif _has_shards(obj):
         undo.remember(name, obj)
 

@@ -69,9 +69,9 @@ def worst_minute(steps):
         while end - before > 60:
             before, first = steps[first][0], first + 1
             window = steps[first:last + 1]
-            free = sorted(took for _, took, writing in window if not writing)
+            free = [took for _, took, writing in window if not writing]
             if free:
-                worst = max(worst or 0.0, (end - before) / len(window) / free[len(free) // 2] - 1)
+                worst = max(worst or 0.0, (end - before) / len(window) / (sum(free) / len(free)) - 1)
     return worst
 
 

@@ -163,7 +163,7 @@ class Writer(StorageWriter):
         finally:
             self._copied.set()
         self._saver.tell()
-        done: Future[list[WriteResult]] = Future()
+        done = Future()
         done.set_result(items.results)
         return done
 

@@ -264,7 +264,7 @@ class Saver:
 
     def _watch(self, is_writing):
         """Returns the loader's module, if it is in use."""
-        session: Any = sys.modules.get(f"{__package__.rpartition('.')[0]}.session")
+        session = sys.modules.get(f"{__package__.rpartition('.')[0]}.session")
         if session is not None:
             session.watch(id(self), self._memory.waits() if is_writing and self._memory is not None else None, self._owners_poll and self._glance)
         return session

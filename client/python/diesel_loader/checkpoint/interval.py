@@ -20,22 +20,19 @@ FREE = 1.25    # part of the interval in which nothing is being written, so that
 class Costs:
     """step_s: an undisturbed step. visible_s: what one checkpoint adds to the run: its snapshot, and the slowdown of the
     steps while it is being written. written_s: from its snapshot until it is on disk. overspent_s: what past checkpoints
-    cost beyond the bound."""
+    cost beyond the bound. wait_s: from the last one until a minute has space for the next."""
 
-    def __init__(self, step_s: float, visible_s: float, written_s: float, overspent_s: float = 0.0) -> None:
-        self.step_s, self.visible_s, self.written_s, self.overspent_s = step_s, visible_s, written_s, overspent_s
+    def __init__(self, step_s: float, visible_s: float, written_s: float, overspent_s: float = 0.0, wait_s: float = 0.0) -> None:
+        self.step_s, self.visible_s, self.written_s, self.overspent_s, self.wait_s = step_s, visible_s, written_s, overspent_s, wait_s
 
 
 def steps_between(costs: Costs, overhead: float) -> int:
     """Returns the smallest interval that keeps the visible cost within its share of the run and of any minute, and that leaves each
-    checkpoint time to be written before the next. A checkpoint that costs more than a minute's share exceeds it."""
+    checkpoint time to be written before the next."""
     step_s = max(costs.step_s, 1e-6)
     affordable = math.ceil((costs.visible_s + max(costs.overspent_s, 0.0)) / (overhead * step_s))
-    in_a_minute = int(IN_A_MINUTE * overhead * MINUTE_S / costs.visible_s) if costs.visible_s > 0 else 0
-    if in_a_minute:
-        affordable = max(affordable, math.ceil(MINUTE_S / in_a_minute / step_s))
     written = math.ceil(FREE * costs.written_s / step_s)
-    return max(affordable, written, 1)
+    return max(affordable, written, math.ceil(costs.wait_s / step_s), 1)
 
 
 def _median(values):
@@ -66,7 +63,8 @@ class Measured:
         self._slowdowns: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
         self._balance_s = 0.0  # spent beyond the bound. Never below 0: a run without checkpoints saves up nothing
         self._owed_s = 0.0     # its value when the last checkpoint began
-        self._snapshot_s = 0.0
+        self._snapshot_s = self._began_s = 0.0
+        self._minute: dict[int, float] = {}   # by seconds of the run: what was spent in the last one
 
     def step(self, seconds: float, writing: bool) -> None:
         self.n_steps += 1
@@ -80,7 +78,7 @@ class Measured:
         """A checkpoint has stopped the run for so long."""
         self.n_checkpoints += 1
         self.elapsed_s += seconds   # no step includes them
-        self._owed_s, self._snapshot_s = self._balance_s, seconds
+        self._owed_s, self._snapshot_s, self._began_s = self._balance_s, seconds, self.elapsed_s
         self._spend(seconds)
 
     def written(self, seconds: float) -> None:
@@ -101,6 +99,23 @@ class Measured:
     def _spend(self, seconds):
         self.spent_s += seconds
         self._balance_s += seconds
+        second = math.ceil(self.elapsed_s)
+        self._minute[second] = self._minute.get(second, 0.0) + seconds
+        for old in [other for other in self._minute if other < self._began_s - MINUTE_S]:
+            del self._minute[old]
+
+    def _wait_s(self, visible_s):
+        """Returns how long after the last checkpoint a minute with another one costs no more than it may. 0 if that one costs more by itself."""
+        over_s = sum(self._minute.values()) + visible_s - IN_A_MINUTE * self.overhead * MINUTE_S
+        if visible_s > IN_A_MINUTE * self.overhead * MINUTE_S:
+            return 0.0
+        wait_s = 0.0
+        for second, seconds in self._minute.items():
+            if over_s <= 0:
+                break
+            over_s -= seconds
+            wait_s = second + MINUTE_S - self._began_s
+        return max(wait_s, 0.0)
 
     def is_profiled(self) -> bool:
         return len(self._free) >= PROFILED
@@ -111,7 +126,7 @@ class Measured:
             return None
         # A disk that slows down counts at once, and one expensive checkpoint is forgotten after the next ones.
         visible = max(_median(self._costs), self._costs[-1]) if len(self._costs) > 2 else self._costs[-1]
-        return Costs(_trimmed_mean(self._free), visible, max(_median(self._written), self._written[-1]), self._owed_s)
+        return Costs(_trimmed_mean(self._free), visible, max(_median(self._written), self._written[-1]), self._owed_s, self._wait_s(visible))
 
     def interval(self) -> int | None:
         costs = self.costs()

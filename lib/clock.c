@@ -21,6 +21,11 @@ uint64_t clock_realtime_ns(void)
 	return read_clock_ns(CLOCK_REALTIME);
 }
 
+uint64_t clock_process_ns(void)
+{
+	return read_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
 struct clock_snapshot clock_snapshot_take(void)
 {
 	struct clock_snapshot s;

@@ -245,14 +245,6 @@ struct sampler {
 	const struct collector_sink *sink; /* sink of the poll in progress */
 };
 
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-}
-
 /* Sets the timer for the next sample. The interval varies, because a fixed one can beat with the job's
  * steps. */
 static void arm(struct sampler *sampler)
@@ -298,7 +290,7 @@ static int sampler_open(const char *root, bool no_children, struct sampler **ret
 		return error_errno(err, r, "cannot open /proc");
 	}
 	sampler->start_ns = sampler->adapt_ns = clock_monotonic_ns();
-	sampler->start_cpu_ns = sampler->adapt_cpu_ns = own_cpu_ns();
+	sampler->start_cpu_ns = sampler->adapt_cpu_ns = clock_process_ns();
 	sampler->interval_ns = INTERVAL_MIN_NS;
 	sampler->random = (uint32_t)sampler->start_ns;
 	*ret_sampler = sampler;
@@ -352,7 +344,7 @@ static uint64_t n_events(const struct sampler *sampler)
 /* Samples less often if the cost is too high, more often if it is low enough. */
 static void adapt(struct sampler *sampler, uint64_t now_ns)
 {
-	uint64_t cpu_ns = own_cpu_ns();
+	uint64_t cpu_ns = clock_process_ns();
 	double cost = (double)(cpu_ns - sampler->adapt_cpu_ns) / (double)(now_ns - sampler->adapt_ns);
 
 	if (cost > COST_TARGET)
@@ -379,10 +371,10 @@ static int sampler_poll(struct sampler *sampler, const struct collector_sink *si
 		return 0;
 	sampler->sink = sink;
 	if (now_ns >= sampler->next_scan_ns) {
-		uint64_t cpu_ns = own_cpu_ns();
+		uint64_t cpu_ns = clock_process_ns();
 
 		r = sampler_job_scan(sampler->job, getpid(), now_ns, &counting);
-		cpu_ns = own_cpu_ns() - cpu_ns;
+		cpu_ns = clock_process_ns() - cpu_ns;
 		sampler->next_scan_ns =
 		    now_ns +
 		    (cpu_ns * SCAN_COST_RATIO > SCAN_MIN_NS ? cpu_ns * SCAN_COST_RATIO : SCAN_MIN_NS);
@@ -423,7 +415,7 @@ static void sampler_stats_get(struct sampler *sampler, struct collector_stats *r
 {
 	struct collector_stats stats = {
 	    .storage_failures = sampler_job_left_out(sampler->job),
-	    .own_cpu_ns = own_cpu_ns() - sampler->start_cpu_ns,
+	    .own_cpu_ns = clock_process_ns() - sampler->start_cpu_ns,
 	    .elapsed_ns = clock_monotonic_ns() - sampler->start_ns,
 	    .clock_start = sampler->start_ns,
 	};

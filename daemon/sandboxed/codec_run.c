@@ -18,6 +18,7 @@
 #include "dataset/fields.h"
 #include "image/decoder.h"
 #include "image/tensor.h"
+#include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/huge_pages.h"
 #include "lib/sandbox.h"
@@ -125,14 +126,6 @@ static int make_space(struct helper *h, uint64_t width, uint64_t height)
 		return -ENOMEM;
 	h->pixels_bytes = bytes;
 	return 0;
-}
-
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
 /* Returns the address of a sample or a decoded copy, or NULL if `bytes` do not fit in its segment. */
@@ -264,7 +257,7 @@ static int use_decoded(struct codec_sample *j, const uint8_t *pixels)
 static void count(struct work *w, enum codec_way way, uint64_t begin_ns)
 {
 	w->done->ways[way].n++;
-	w->done->ways[way].cpu_ns += cpu_ns() - begin_ns;
+	w->done->ways[way].cpu_ns += clock_process_ns() - begin_ns;
 }
 
 static void count_prospect(const struct codec_sample *j)
@@ -402,7 +395,7 @@ static int decode_whole(struct codec_sample *j)
 	pixels = j->space + sizeof(struct codec_decoded);
 	/* An error here is not final: damage behind the crop does not affect the crop. */
 	if (decode_into(j, pixels) >= 0) {
-		begin_ns = cpu_ns();
+		begin_ns = clock_process_ns();
 		if (use_decoded(j, pixels) >= 0) {
 			count(j->w, CODEC_OUT_OF_IT, begin_ns);
 			write_decoded(j->space, &j->whole);
@@ -434,7 +427,7 @@ static int decode_crop(struct codec_sample *j)
 		memcpy(j->space + sizeof(struct codec_decoded), h->pixels,
 		       (size_t)recipe->width * recipe->height * IMAGE_CHANNELS);
 	}
-	begin_ns = cpu_ns();
+	begin_ns = clock_process_ns();
 	r = finish(j, &place, h->pixels);
 	if (r < 0)
 		return r;
@@ -505,7 +498,7 @@ static int decode(struct codec_sample *j)
 {
 	int r = NEXT;
 
-	j->begin_ns = cpu_ns();
+	j->begin_ns = clock_process_ns();
 	for (size_t i = 0; r == NEXT; i++)
 		r = decode_steps[i](j);
 	return r;
@@ -531,14 +524,14 @@ static int run_order(struct helper *h, const struct codec_order *o, struct codec
 	int64_t *labels = (int64_t *)(slot + h->begin.layout.labels_offset);
 	uint8_t *payload = slot + h->begin.layout.payload_offset;
 	struct work w = {.h = h, .epoch = o->epoch, .grant_at = o->grant_offset, .done = done};
-	uint64_t begin_ns = cpu_ns();
+	uint64_t begin_ns = clock_process_ns();
 	uint32_t i = o->first;
 
 	*done = (struct codec_done){.error = ERROR_INIT};
 	if (o->slot >= h->begin.n_slots || o->end > h->begin.batch ||
 	    (h->grant.data && o->grant_offset > h->grant.bytes))
 		return -EPROTO;
-	for (; i < o->end && cpu_ns() - begin_ns < CODEC_SLICE_NS; i++) {
+	for (; i < o->end && clock_process_ns() - begin_ns < CODEC_SLICE_NS; i++) {
 		struct codec_sample j = {.w = &w,
 					 .data = find(h, items[i].location, items[i].bytes),
 					 .bytes = items[i].bytes,

@@ -5,24 +5,6 @@
 
 #include "analyzer/analysis.h"
 
-bool shares_of(const struct analysis *a, struct stall_shares *ret)
-{
-	if (a->n_steps < ANALYSIS_STEPS_MIN || !a->window.observed_ns)
-		return false;
-	*ret = (struct stall_shares){
-	    .device = analysis_share_ratio(a, SHARE_DEVICE),
-	    .gpu_wait =
-		a->parts.gpu_wait_known ? (double)a->parts.gpu_wait_ns / (double)a->window.observed_ns : NAN,
-	    .fetch_stall = analysis_share_ratio(a, SHARE_FETCH_STALL),
-	    .prep_stall = analysis_share_ratio(a, SHARE_PREP_STALL),
-	    .checkpoint_stall = analysis_share_ratio(a, SHARE_CHECKPOINT_STALL),
-	    .cpu_starved = analysis_share_ratio(a, SHARE_CPU_STARVED),
-	    /* Tuning cannot change how long compiling takes. */
-	    .other = analysis_share_ratio(a, SHARE_OTHER) + analysis_share_ratio(a, SHARE_COMPILING),
-	};
-	return true;
-}
-
 void shares_combine(const struct stall_shares *slice, double wait, struct stall_shares *ret)
 {
 	double rest = 1 - wait, slice_wait, slice_rest;

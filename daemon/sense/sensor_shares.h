@@ -10,10 +10,6 @@
 
 struct analysis;
 
-/* Computes the shares of an analysed slice; gpu_wait is NAN if not known. Returns false if it has too few
- * steps. */
-bool shares_of(const struct analysis *analysis, struct stall_shares *ret);
-
 /*
  * Combines both. wait: share of this second in which the trainer waited for data; NAN: not known, then the
  * result is the slice's shares. slice: NULL before the first slice; then the time without waits counts as the

@@ -225,18 +225,29 @@ static void slice_end(struct watch *w, uint64_t now_ns)
 	}
 }
 
-/* Returns the CPU time of this process. */
-static uint64_t watch_cpu_ns(void)
+/* Computes the shares of an analysed slice; gpu_wait is NAN if not known. Returns false if it has too few
+ * steps. */
+static bool shares_of(const struct analysis *a, struct stall_shares *ret)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
+	if (a->n_steps < ANALYSIS_STEPS_MIN || !a->window.observed_ns)
+		return false;
+	*ret = (struct stall_shares){
+	    .device = analysis_share_ratio(a, SHARE_DEVICE),
+	    .gpu_wait =
+		a->parts.gpu_wait_known ? (double)a->parts.gpu_wait_ns / (double)a->window.observed_ns : NAN,
+	    .fetch_stall = analysis_share_ratio(a, SHARE_FETCH_STALL),
+	    .prep_stall = analysis_share_ratio(a, SHARE_PREP_STALL),
+	    .checkpoint_stall = analysis_share_ratio(a, SHARE_CHECKPOINT_STALL),
+	    .cpu_starved = analysis_share_ratio(a, SHARE_CPU_STARVED),
+	    /* Tuning cannot change how long compiling takes. */
+	    .other = analysis_share_ratio(a, SHARE_OTHER) + analysis_share_ratio(a, SHARE_COMPILING),
+	};
+	return true;
 }
 
 static void analyse(struct watch *w, struct watched *job)
 {
-	uint64_t begin_ns = watch_cpu_ns();
+	uint64_t begin_ns = clock_process_ns();
 	struct analysis *analysis = NULL;
 	struct error err = ERROR_INIT;
 
@@ -249,7 +260,7 @@ static void analyse(struct watch *w, struct watched *job)
 		}
 		analysis_free(analysis);
 	}
-	w->cost_ns += watch_cpu_ns() - begin_ns;
+	w->cost_ns += clock_process_ns() - begin_ns;
 }
 
 /* Analyses one job that was in the last slice, so that ticks are answered in between. Returns true if there
@@ -363,7 +374,7 @@ static void on_tick(struct watch *w)
 	message = (struct sensor_reply){.type = SENSOR_TICKED};
 	for (size_t k = 0; k < COLLECTOR_EVENT_TYPES; k++)
 		message.ticked.n_lost += stats.lost[k];
-	message.ticked.cpu_ns = watch_cpu_ns();
+	message.ticked.cpu_ns = clock_process_ns();
 	message.ticked.bpf_run_ns = stats.sampled_ns ? stats.bpf_run_ns : 0;
 	message.ticked.resident_bytes = resident_bytes();
 	message.ticked.active_ns = stats.elapsed_ns;

@@ -607,14 +607,6 @@ static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t 
 	return r;
 }
 
-static uint64_t process_cpu_ns(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
-}
-
 static double rate(uint64_t now, uint64_t before, double s)
 {
 	return now >= before ? (double)(now - before) / 1e9 / s : 0;
@@ -626,7 +618,7 @@ static void node_self_sample(struct node *node, uint64_t now_ns, struct top_samp
 	struct self_sample *to = &sample->self;
 	struct collector_stats stats;
 	struct proc_stat own;
-	uint64_t n_events = 0, n_lost = 0, cpu_ns = process_cpu_ns(), longest_ns = 0;
+	uint64_t n_events = 0, n_lost = 0, cpu_ns = clock_process_ns(), longest_ns = 0;
 	double s = (double)(now_ns - node->sampled_ns) / 1e9;
 
 	source_stats_get(node->source, &stats);

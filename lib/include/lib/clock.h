@@ -18,6 +18,9 @@ uint64_t clock_monotonic_ns(void);
 /* CLOCK_REALTIME now, in ns since 1970. */
 uint64_t clock_realtime_ns(void);
 
+/* CPU time of this process, in ns. */
+uint64_t clock_process_ns(void);
+
 /* The three clocks at (nearly) the same moment, for converting between them. CLOCK_MONOTONIC is read before
  * and after the others: monotonic_ns is the mean of the two readings, uncertainty_ns half their distance. */
 struct clock_snapshot {

@@ -226,6 +226,12 @@ static bool is_same_storage(const struct tuner_job *job)
 	return now > then / SAME_STORAGE && now < then * SAME_STORAGE;
 }
 
+static void job_envelope_clear(struct tuner_job *job)
+{
+	memset(job->worst_bandwidth, 0, sizeof(job->worst_bandwidth));
+	memset(job->worst_latency, 0, sizeof(job->worst_latency));
+}
+
 static void change_phase(struct tuner_round *round, struct tuner_job *job)
 {
 	uint64_t now_ns = round->now_ns;
@@ -528,6 +534,25 @@ static void ask_model(struct tuner_job *job, const struct knob_plan *p)
 	if (job->phase == TUNER_PHASE_SETTLED)
 		job_envelope(job, &f);
 	target_knobs(job, &f, &p->space, &job->model);
+}
+
+/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow
+ * an intermittent neighbour. job_envelope() writes it to *figures where it was clearly worse. */
+static void job_envelope_add(struct tuner_job *job, const struct job_figures *f)
+{
+	uint32_t i;
+
+	if (!job->envelope_ns || f->at_ns < job->envelope_ns || f->at_ns - job->envelope_ns >= ENVELOPE_NS) {
+		job->envelope_ns = f->at_ns;
+		job->envelope_at = (job->envelope_at + 1) % N_ENVELOPE;
+		job->worst_bandwidth[job->envelope_at] = 0;
+		job->worst_latency[job->envelope_at] = 0;
+	}
+	i = job->envelope_at;
+	if (f->bandwidth > 0 && (job->worst_bandwidth[i] <= 0 || f->bandwidth < job->worst_bandwidth[i]))
+		job->worst_bandwidth[i] = f->bandwidth;
+	if (f->latency_s > job->worst_latency[i])
+		job->worst_latency[i] = f->latency_s;
 }
 
 static void round_make_spaces(struct tuner_round *round)

@@ -215,29 +215,6 @@ bool job_differs(const struct tuner_job *job, const struct job_figures *now)
 	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
-void job_envelope_add(struct tuner_job *job, const struct job_figures *f)
-{
-	uint32_t i;
-
-	if (!job->envelope_ns || f->at_ns < job->envelope_ns || f->at_ns - job->envelope_ns >= ENVELOPE_NS) {
-		job->envelope_ns = f->at_ns;
-		job->envelope_at = (job->envelope_at + 1) % N_ENVELOPE;
-		job->worst_bandwidth[job->envelope_at] = 0;
-		job->worst_latency[job->envelope_at] = 0;
-	}
-	i = job->envelope_at;
-	if (f->bandwidth > 0 && (job->worst_bandwidth[i] <= 0 || f->bandwidth < job->worst_bandwidth[i]))
-		job->worst_bandwidth[i] = f->bandwidth;
-	if (f->latency_s > job->worst_latency[i])
-		job->worst_latency[i] = f->latency_s;
-}
-
-void job_envelope_clear(struct tuner_job *job)
-{
-	memset(job->worst_bandwidth, 0, sizeof(job->worst_bandwidth));
-	memset(job->worst_latency, 0, sizeof(job->worst_latency));
-}
-
 void job_envelope(const struct tuner_job *job, struct job_figures *f)
 {
 	double bandwidth = f->bandwidth, latency = 0;

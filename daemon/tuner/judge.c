@@ -290,6 +290,21 @@ static void judge_one(struct tuner_round *round, const struct trial *t)
 		judge_no_gain(round, t);
 }
 
+/* Epochs that filling takes: a decoded copy made in one epoch is used in the next. */
+#define FILL_EPOCHS 2.5
+
+#define FILL_MIN_S 600.0
+
+#define FILL_MAX_S 86400.0
+
+/* Returns how long decoded copies may take to fill their memory. */
+static uint64_t decoded_fill_ns(const struct job_figures *f)
+{
+	double epochs_s = f->decoded > 0 && f->rate > 0 ? FILL_EPOCHS * f->decoded / f->rate : 0;
+
+	return (uint64_t)(fmin(fmax(epochs_s, FILL_MIN_S), FILL_MAX_S) * (double)SECOND_NS);
+}
+
 void round_judge(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];

@@ -36,21 +36,10 @@ void round_judge(struct tuner_round *round, size_t index);
 void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
 		   enum tuner_outcome outcome, const struct job_figures *after, const char *text);
 
-/* ---- bounds.c ---- */
-void round_apply_bounds(struct tuner_round *round, size_t index);
-/* Returns true if it raised the cache again. */
-bool round_recover(struct tuner_round *round, size_t index);
-
-/* ---- decoded_rules.c ---- */
-/* Returns true if it evicted decoded copies, all or some. */
-bool round_bound_decoded(struct tuner_round *round, size_t index);
-void round_explain_decoded(const struct tuner_round *round, size_t index, uint64_t value, char *text,
-			   size_t size);
-
 /* ---- rules.c ---- */
+void round_apply_bounds(struct tuner_round *round, size_t index);
 void round_apply_rules(struct tuner_round *round, size_t index);
 
-/* ---- record.c ---- */
 /* A rule's request to set a knob. */
 struct wish {
 	enum tuner_knob knob;
@@ -62,10 +51,8 @@ struct wish {
 /* Sets the knob, clamped to the job's limits. Does not record a value that changes nothing. */
 void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Writes the model's reasons for this value of the knob. */
-void round_explain(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value,
-		   char *text, size_t size);
 void round_views(struct tuner_round *round);
+
 /* Returns true if the knob shortens waits for storage; the others shorten waits for preparing. */
 static inline bool knob_is_of_storage(enum tuner_knob knob)
 {

@@ -135,10 +135,6 @@ double demand_least(const struct job_figures *f, uint32_t n);
 /* Returns true if the newest sample differs so much from the settled figures that the model has to be asked
  * again. */
 bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
-/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow
- * an intermittent neighbour. job_envelope() writes it to *figures where it was clearly worse. */
-void job_envelope_add(struct tuner_job *job, const struct job_figures *figures);
-void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct job_figures *figures);
 
 /* ---- target.c ---- */
@@ -158,7 +154,7 @@ void target_knobs(const struct tuner_job *job, const struct job_figures *f, cons
 /* Returns the share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
-/* ---- decoded_model.c: savings of decoded copies ---- */
+/* ---- target.c: savings of decoded copies ---- */
 
 /* Returns the bytes that the decoded copies of all samples would take. */
 double decoded_all_bytes(const struct job_figures *f);
@@ -167,14 +163,9 @@ double decoded_all_bytes(const struct job_figures *f);
 double decoded_cover(const struct job_figures *f, double bytes);
 /* Returns the daemon's CPU time per sample once decoded copies fill `bytes`. */
 double decoded_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
-/* Returns how many bytes of decoded copies the job should have, within the memory left to them. Returns the
- * bytes in force if more would not make the job faster. goal: the best rate of the other knobs. */
-uint64_t decoded_target(const struct tuner_job *job, const struct job_figures *f, double goal);
 /* Returns true while the memory for decoded copies is filling: their hit ratio is well below what `bytes`
  * should give. Filling takes an epoch or two. */
 bool decoded_fill(const struct job_figures *f, uint64_t bytes);
-/* Returns how long decoded copies may take to fill their memory. */
-uint64_t decoded_fill_ns(const struct job_figures *f);
 /* Returns true if decoded copies save at least this part of the CPU time that the change promised. */
 bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part);
 

@@ -59,32 +59,5 @@ static inline uint64_t kept_bytes(const struct kept *k)
 	return k->buffers ? k->buffers->n_live * k->buffers->buffer_bytes : 0;
 }
 
-/* Returns the buffer that holds a copy of the batch, or BATCH_BUFFER_NONE. */
-uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index);
 /* Returns how many consecutive batches, from this one on, are kept. */
 uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index);
-
-/* Returns a buffer of buffer_bytes, with a reference, to copy this batch to. may_grow: more memory may be
- * used if the cache has space. BATCH_BUFFER_NONE: no member needs the batch, it is already kept, or memory
- * is at its limit and all kept batches are needed sooner. */
-uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t buffer_bytes,
-		      const struct buffer_batch *batch, const struct kept_followers *followers,
-		      bool may_grow);
-/* To be called when the copy is complete. Keeps it if a follower still needs it. */
-void kept_enter(struct kept *k, uint32_t buffer, const struct buffer_batch *batch,
-		const struct kept_followers *followers);
-/* Gives up a reserved buffer. Whoever copies into it drops the reference when the copy has ended. */
-void kept_cancel(struct kept *k, uint32_t buffer);
-
-/* To be called when a member has passed this position. */
-void kept_pass(struct kept *k, uint64_t position, const struct kept_followers *followers);
-/* To be called when members have joined, left or moved. Drops all batches that no follower needs. */
-void kept_prune(struct kept *k, const struct kept_followers *followers);
-
-/* Evicts one batch: an unused buffer first, else the batch that is needed last. Returns false if there is
- * none. */
-bool kept_give_up(struct kept *k, const struct kept_followers *followers);
-/* Drops everything. */
-void kept_end(struct kept *k);
-/* Asserts, in builds with assertions, that the index matches the buffers. */
-void kept_check(const struct kept *k);

@@ -292,11 +292,6 @@ static int find_need(struct order *o, struct epoch_plan *p)
 	return r;
 }
 
-uint64_t order_need_now(const struct order *o)
-{
-	return max_u64(o->plans[0].need_bytes, o->plans[1].need_bytes);
-}
-
 /* Returns the plan of an epoch, NULL on failure. Two plans are stored, because reading ahead continues into
  * the next epoch. */
 static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
@@ -314,72 +309,6 @@ static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 	free(p->visits);
 	*p = (struct epoch_plan){.epoch = epoch, .plan = plan};
 	return o->exact && find_need(o, p) < 0 ? NULL : plan;
-}
-
-static int count_samples(struct order *o, struct error *err)
-{
-	const struct snapshot_info *info = &o->dataset->info;
-
-	o->n_samples = o->subset ? subset_count(o->subset) : info->n_samples;
-	o->n_chunks = o->subset ? 0 : info->n_chunks;
-	o->chunk_samples = calloc(info->n_chunks, sizeof(*o->chunk_samples));
-	if (!o->chunk_samples)
-		return error_errno(err, -ENOMEM, "cannot open the session");
-	for (uint64_t i = 0; i < info->n_chunks; i++) {
-		struct snapshot_chunk chunk;
-		int r = snapshot_chunk_get(o->dataset->snapshot, i, &chunk);
-
-		if (r < 0)
-			return error_errno(err, r, "%s: chunk table", o->dataset->path);
-		o->chunk_samples[i] = chunk.n_samples;
-		if (o->subset && subset_count_range(o->subset, chunk.first_sample,
-						    chunk.first_sample + chunk.n_samples) > 0)
-			o->n_chunks++;
-	}
-	return 0;
-}
-
-/* Counts batches, and sets the items that a slot must hold: the longest batch of any rank, at most the
- * dataset. */
-static int count_batches(struct order *o, struct error *err)
-{
-	const struct wire_open_session *q = &o->request;
-	uint64_t n_samples = o->n_samples;
-	struct shuffle_counts counts;
-
-	if (q->flags & DIESEL_ASKED) {
-		o->n_batches = UINT64_MAX;
-		o->batch = q->batch;
-		return 0;
-	}
-	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
-	    0) {
-		if (q->start && n_samples >= q->world)
-			return error_set(
-			    err, -EINVAL,
-			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue with "
-			    "fewer ranks, or with the next epoch",
-			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
-			    (unsigned long long)q->epoch, o->dataset->path, q->world);
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
-				 o->subset ? "the subset of " : "", o->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
-	}
-	if (q->lanes > n_samples)
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
-				 o->subset ? "the subset of " : "", o->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
-	o->n_batches = counts.n_batches;
-	o->start_batch = counts.first_batch;
-	o->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
-	return 0;
-}
-
-int order_count(struct order *o, struct error *err)
-{
-	int r = count_samples(o, err);
-
-	return r < 0 ? r : count_batches(o, err);
 }
 
 int order_begin(struct order *o, struct error *err)

@@ -111,9 +111,6 @@ struct order {
 	struct order_pace pace;
 	uint64_t visited_epoch, n_visited; /* n_visited: number of visited chunks, over all epochs */
 };
-
-/* Counts samples, chunks and batches. -EINVAL: there are too few samples. */
-int order_count(struct order *o, struct error *err);
 /* Plans the first epoch. */
 int order_begin(struct order *o, struct error *err);
 /* Returns the shape of a session with n_slots slots. views: batches pin their chunks until the client
@@ -150,8 +147,6 @@ void order_look_ahead(struct order *o, const struct order_now *now);
 void order_drop_cursor(struct order *o);
 /* Registers the session's lanes with the membership. */
 void order_join_lanes(struct order *o);
-/* Returns the bytes that the planned epochs need (the larger of both). Valid if the order is exact. */
-uint64_t order_need_now(const struct order *o);
 
 static inline bool order_skips(const struct order *o, uint64_t chunk)
 {

@@ -15,6 +15,130 @@
 #include "lib/units.h"
 #include "serving.h"
 
+uint64_t slots_control_bytes(void)
+{
+	return (sizeof(struct ring_control) + 4095) & ~UINT64_C(4095);
+}
+
+static void slots_drop(struct slots *s, struct batch_slot *slot)
+{
+	batch_unpin(&slot->batch, slot->session->order.dataset);
+	if (slot->buffer != BATCH_BUFFER_NONE)
+		batch_buffers_unref(s->buffers, slot->buffer);
+	slot->buffer = BATCH_BUFFER_NONE;
+	slot->state = SLOT_FREE;
+}
+
+/* Frees the slots that the client gave back. */
+static void slots_reap(struct slots *s)
+{
+	for (uint32_t i = 0; i < s->n; i++) {
+		struct batch_slot *slot = &s->all[i];
+
+		if (slot->state == SLOT_PUBLISHED &&
+		    atomic_load(&s->control->slot_state[i]) == RING_SLOT_FREE)
+			slots_drop(s, slot);
+	}
+}
+
+/* Returns a free slot, or NULL. */
+static struct batch_slot *slots_free_one(struct slots *s)
+{
+	for (uint32_t i = 0; i < s->n; i++) {
+		if (s->all[i].state == SLOT_FREE)
+			return &s->all[i];
+	}
+	return NULL;
+}
+
+/* Marks the slot as FILLING, and puts it last in the order of publication. */
+static void slots_begin(struct slots *s, struct batch_slot *slot)
+{
+	slot->state = SLOT_FILLING;
+	slot->generation = s->generation;
+	slot->shared = slot->is_decoded = false;
+	s->turns[s->end_turn++ % RING_MAX_SLOTS] = (uint32_t)(slot - s->all);
+	s->n_filling++;
+}
+
+/* Marks the slot as FILLED: its batch is complete, or will be dropped. */
+static void slots_filled(struct batch_slot *slot)
+{
+	slot->state = SLOT_FILLED;
+	slot->session->slots.n_filling--;
+}
+
+/* Removes the next slot from the order of publication and returns it. NULL: no slot, or it is not filled
+ * yet. */
+static struct batch_slot *slots_next(struct slots *s)
+{
+	struct batch_slot *slot = &s->all[s->turns[s->first_turn % RING_MAX_SLOTS]];
+
+	if (s->first_turn == s->end_turn || slot->state != SLOT_FILLED)
+		return NULL;
+	s->first_turn++;
+	return slot;
+}
+
+/* Publishes the slot. n_items: number of items that the client sees. */
+static void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items)
+{
+	uint32_t number = (uint32_t)(slot - s->all);
+	const struct batch *b = &slot->batch;
+	const struct ring_descriptor descriptor = {.epoch = b->epoch,
+						   .index = b->index,
+						   .generation = slot->generation,
+						   .slot = number,
+						   .buffer = slot->buffer,
+						   .n_items = n_items,
+						   .item_bytes = s->item_bytes,
+						   .status = b->status,
+						   .n_damaged = b->status < 0 ? 0 : b->n_damaged};
+
+	/* Without views, batches are copies, so their chunks may be evicted. */
+	if (!s->has_views)
+		batch_unpin(&slot->batch, slot->session->order.dataset);
+	slot->state = SLOT_PUBLISHED;
+	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_HELD, memory_order_relaxed);
+	ring_publish(s->control, &s->published, &descriptor);
+}
+
+uint32_t slots_ready(const struct slots *s)
+{
+	return s->published - atomic_load_explicit(&s->control->consumed, memory_order_relaxed);
+}
+
+bool slots_are_drained(const struct slots *s)
+{
+	return s->first_turn == s->end_turn && slots_ready(s) == 0;
+}
+
+/* Takes back the batches that the client has not taken yet. Returns how many the client still holds. */
+static uint32_t slots_revoke(struct slots *s)
+{
+	uint32_t n_held = 0;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		if (s->all[i].state == SLOT_PUBLISHED)
+			ring_revoke(s->control, i);
+	}
+	slots_reap(s);
+	for (uint32_t i = 0; i < s->n; i++)
+		n_held += s->all[i].state == SLOT_PUBLISHED;
+	return n_held;
+}
+
+/* Returns true if a slot refers to the buffer. Two slots must never share a buffer: a client may write to the
+ * batches that it holds, and its mapping has one copy of each page. */
+static bool slots_have_buffer(const struct slots *s, uint32_t buffer)
+{
+	for (uint32_t i = 0; i < s->n; i++) {
+		if (s->all[i].buffer == buffer)
+			return true;
+	}
+	return false;
+}
+
 /* ---- the lowest priority ---- */
 
 /* Pause between searches for space, because a search scans all memory. */
@@ -610,6 +734,51 @@ void session_usage(const struct session *s, struct session_usage *ret)
 }
 
 #ifndef NDEBUG
+/* Checks that the chunks of a pinned batch are in memory and cannot be evicted. */
+static void check_pins(const struct batch *b, const struct cached_dataset *d)
+{
+	for (uint32_t i = 0; b->pinned && i < b->n_chunks; i++)
+		assert(d->chunks[b->chunks[i]].pins > 0 && d->chunks[b->chunks[i]].segment);
+}
+
+static void check_slot(const struct slots *s, const struct batch_slot *slot)
+{
+	const struct batch_slot *source = slot->awaits;
+
+	if (slot->state == SLOT_FREE)
+		assert(slot->buffer == BATCH_BUFFER_NONE && !slot->batch.pinned);
+	if (slot->state != SLOT_FILLING)
+		assert(!slot->lacks_buffer && !source && !slot->from && !slot->keep);
+	if (slot->state == SLOT_PUBLISHED || slot->state == SLOT_FILLED)
+		assert(slot->generation <= s->generation);
+	if (slot->buffer != BATCH_BUFFER_NONE)
+		assert(s->buffers->buffer[slot->buffer].n_refs > 0);
+	if (slot->lacks_buffer || source)
+		assert(slot->buffer == BATCH_BUFFER_NONE);
+	if (source)
+		assert(source->state == SLOT_FILLING && source->session != slot->session);
+	check_pins(&slot->batch, slot->session->order.dataset);
+}
+
+static void slots_check(const struct slots *s)
+{
+	uint32_t n[SLOT_PUBLISHED + 1] = {0}, n_refs = 0;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		n[s->all[i].state]++;
+		n_refs += s->all[i].buffer != BATCH_BUFFER_NONE;
+		check_slot(s, &s->all[i]);
+	}
+	assert(s->n_filling == n[SLOT_FILLING]);
+	assert(s->end_turn - s->first_turn == n[SLOT_FILLING] + n[SLOT_FILLED]);
+	for (uint32_t i = s->first_turn; i != s->end_turn; i++) {
+		enum slot_state state = s->all[s->turns[i % RING_MAX_SLOTS]].state;
+
+		assert(state == SLOT_FILLING || state == SLOT_FILLED);
+	}
+	assert(s->buffers->n_refs >= n_refs);
+}
+
 static void check_dataset(const struct serving *serving, const struct cached_dataset *d)
 {
 	uint64_t need_bytes = 0, need_chunks = 0;

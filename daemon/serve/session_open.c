@@ -23,6 +23,7 @@
 #include "dataset/columns.h"
 #include "dataset/subset.h"
 #include "lib/cleanup.h"
+#include "lib/minmax.h"
 #include "lib/clock.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
@@ -268,6 +269,12 @@ static uint64_t head_bytes(const struct session *s)
 	return bytes;
 }
 
+/* Returns the bytes that the planned epochs need (the larger of both). Valid if the order is exact. */
+static uint64_t order_need_now(const struct order *o)
+{
+	return max_u64(o->plans[0].need_bytes, o->plans[1].need_bytes);
+}
+
 void session_reserve(struct session *s)
 {
 	const struct batch *head = &s->order.head;
@@ -302,6 +309,27 @@ void session_give_up(struct session *s, int reason, uint64_t bytes)
 }
 
 /* ---- open and close ---- */
+
+/* Allocates the s->n slots and their control memory. layout, buffers and member are already set. n_chunks:
+ * chunks of the dataset. Returns 0, -ENOMEM, ...; call slots_close() in any case. */
+static int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_t n_chunks)
+{
+	int r = shared_memory_new("diesel-control", slots_control_bytes(), SHARED_CONTROL, &s->memory);
+
+	for (uint32_t i = 0; i < s->n && r == 0; i++) {
+		s->all[i].session = session;
+		s->all[i].buffer = BATCH_BUFFER_NONE;
+		r = batch_init(&s->all[i].batch, batch, n_chunks);
+	}
+	if (r < 0)
+		return r;
+	s->control = (struct ring_control *)s->memory.data;
+	s->control->magic = RING_MAGIC;
+	s->control->n_slots = s->n;
+	s->control->wake_below = s->n / 2;
+	atomic_store(&s->control->wanted_workers, RING_NO_WISH);
+	return 0;
+}
 
 static int make_memory(struct session *s, const struct session_args *args, int plugin_fd, struct error *err)
 {
@@ -362,6 +390,73 @@ static int check_field(const struct session *s, struct error *err)
 	return 0;
 }
 
+static int count_samples(struct order *o, struct error *err)
+{
+	const struct snapshot_info *info = &o->dataset->info;
+
+	o->n_samples = o->subset ? subset_count(o->subset) : info->n_samples;
+	o->n_chunks = o->subset ? 0 : info->n_chunks;
+	o->chunk_samples = calloc(info->n_chunks, sizeof(*o->chunk_samples));
+	if (!o->chunk_samples)
+		return error_errno(err, -ENOMEM, "cannot open the session");
+	for (uint64_t i = 0; i < info->n_chunks; i++) {
+		struct snapshot_chunk chunk;
+		int r = snapshot_chunk_get(o->dataset->snapshot, i, &chunk);
+
+		if (r < 0)
+			return error_errno(err, r, "%s: chunk table", o->dataset->path);
+		o->chunk_samples[i] = chunk.n_samples;
+		if (o->subset && subset_count_range(o->subset, chunk.first_sample,
+						    chunk.first_sample + chunk.n_samples) > 0)
+			o->n_chunks++;
+	}
+	return 0;
+}
+
+/* Counts batches, and sets the items that a slot must hold: the longest batch of any rank, at most the
+ * dataset. */
+static int count_batches(struct order *o, struct error *err)
+{
+	const struct wire_open_session *q = &o->request;
+	uint64_t n_samples = o->n_samples;
+	struct shuffle_counts counts;
+
+	if (q->flags & DIESEL_ASKED) {
+		o->n_batches = UINT64_MAX;
+		o->batch = q->batch;
+		return 0;
+	}
+	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
+	    0) {
+		if (q->start && n_samples >= q->world)
+			return error_set(
+			    err, -EINVAL,
+			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue with "
+			    "fewer ranks, or with the next epoch",
+			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
+			    (unsigned long long)q->epoch, o->dataset->path, q->world);
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
+				 o->subset ? "the subset of " : "", o->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
+	}
+	if (q->lanes > n_samples)
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
+				 o->subset ? "the subset of " : "", o->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
+	o->n_batches = counts.n_batches;
+	o->start_batch = counts.first_batch;
+	o->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
+	return 0;
+}
+
+/* Counts samples, chunks and batches. -EINVAL: there are too few samples. */
+static int order_count(struct order *o, struct error *err)
+{
+	int r = count_samples(o, err);
+
+	return r < 0 ? r : count_batches(o, err);
+}
+
 /* Plans the session from its request, and admits it if it fits. */
 static int plan(struct session *s, const struct session_args *args, char *notice, size_t size,
 		struct error *err)
@@ -418,6 +513,16 @@ static void uncount(struct session *s)
 	if (d->n_sessions == 0)
 		d->idle_since_ns = clock_monotonic_ns();
 	s->cache->needs_changed = true;
+}
+
+/* Frees the slots. No worker may still use one. */
+static void slots_close(struct slots *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		batch_free(&s->all[i].batch);
+	shared_memory_free(&s->memory);
+	if (s->buffers)
+		batch_buffers_leave(s->buffers, s->n);
 }
 
 void session_free(struct session *s)

@@ -64,38 +64,10 @@ struct slots {
 	uint32_t published; /* private count: the client can overwrite the shared one */
 	uint32_t generation;
 };
-
-/* Allocates the s->n slots and their control memory. layout, buffers and member are already set. n_chunks:
- * chunks of the dataset. Returns 0, -ENOMEM, ...; call slots_close() in any case. */
-int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_t n_chunks);
-/* Frees the slots. No worker may still use one. */
-void slots_close(struct slots *s);
 uint64_t slots_control_bytes(void);
-
-/* Frees the slots that the client gave back. */
-void slots_reap(struct slots *s);
-/* Returns a free slot, or NULL. */
-struct batch_slot *slots_free_one(struct slots *s);
-/* Marks the slot as FILLING, and puts it last in the order of publication. */
-void slots_begin(struct slots *s, struct batch_slot *slot);
-/* Marks the slot as FILLED: its batch is complete, or will be dropped. */
-void slots_filled(struct batch_slot *slot);
-/* Removes the next slot from the order of publication and returns it. NULL: no slot, or it is not filled
- * yet. */
-struct batch_slot *slots_next(struct slots *s);
-/* Publishes the slot. n_items: number of items that the client sees. */
-void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items);
-void slots_drop(struct slots *s, struct batch_slot *slot);
 
 /* Returns the number of published batches that the client has not taken, by the client's own count. */
 uint32_t slots_ready(const struct slots *s);
 /* Returns true if the client has taken all batches and workers have none. Relies on a count that the client
  * can falsify. */
 bool slots_are_drained(const struct slots *s);
-/* Takes back the batches that the client has not taken yet. Returns how many the client still holds. */
-uint32_t slots_revoke(struct slots *s);
-/* Returns true if a slot refers to the buffer. Two slots must never share a buffer: a client may write to the
- * batches that it holds, and its mapping has one copy of each page. */
-bool slots_have_buffer(const struct slots *s, uint32_t buffer);
-/* Asserts the invariants of slots, in builds with assertions. */
-void slots_check(const struct slots *s);

@@ -5,9 +5,8 @@
  * Inside dieseld-peer: one thread with an event loop, and the registry's. A peer that misbehaves harms only
  * its own connections: each has its own bounds on memory, descriptors, time and questions.
  *
- *	net.c           the loop, orders of the daemon, reports to it, groups and their members; other
- *			nodes: the list of them, connecting to them, whether they are reachable
- *	net_accept.c    incoming connections
+ *	net.c           the loop, orders of the daemon, reports to it, groups and their members, other nodes
+ *	                and whether they are reachable, incoming connections
  *	net_sources.c   rate limits for these
  *	net_conn.c      a connection: securing it, hellos, bytes in and out
  *	net_ask.c       chunks that this node fetches
@@ -204,9 +203,6 @@ struct net {
 
 /* net.c */
 void net_report(struct net *n, const struct cluster_report *report);
-/* Returns a buffer of NET_BUFFER_BYTES. NULL: no memory. */
-uint8_t *net_buffer_take(struct net *n);
-void net_buffer_give(struct net *n, uint8_t *buffer);
 
 /* Finds or adds the peer of this name. NULL: there are too many, or no memory. */
 struct net_peer *net_peer_get(struct net *n, const char *node);
@@ -216,11 +212,6 @@ void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns
 void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns);
 /* Tells the peer that one of its connections is closed. */
 void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const char *why);
-
-/* net_accept.c */
-void net_accept_start(struct net *n);
-void net_accept_tick(struct net *n);
-void net_accept_stop(struct net *n, uint64_t for_ns);
 
 /* net_conn.c */
 int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
@@ -237,21 +228,21 @@ int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret
 
 /* net_ask.c */
 void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd);
-/* Handle the frames and bytes of answers. Negative: the peer violates the protocol. */
-int net_ask_piece(struct net_conn *c, const struct net_frame *f);
-int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
-int net_ask_end(struct net_conn *c, const struct net_frame *f);
+/* Takes a frame of an answer: a piece, the end or a refusal. Negative: the peer violates the protocol. */
+int net_ask_frame(struct net_conn *c, const struct net_frame *f);
+/* Takes bytes of the last piece. */
+void net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
 /* Returns how many of the next bytes may be received directly at *ret; 0: none. */
 size_t net_ask_space(struct net_conn *c, uint8_t **ret);
-int net_ask_received(struct net_conn *c, size_t bytes);
+void net_ask_received(struct net_conn *c, size_t bytes);
 void net_ask_tick(struct net_conn *c);
 void net_ask_lost(struct net_conn *c, const char *why);
 
 /* net_give.c */
-void net_give_question(struct net_conn *c, const struct net_frame *f);
-void net_give_cancel(struct net_conn *c, const struct net_frame *f);
+/* Takes a question, or its cancellation. */
+void net_give_frame(struct net_conn *c, const struct net_frame *f);
+/* Takes the daemon's answer, or its refusal, to a question. */
 void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd);
-void net_give_refuse(struct net *n, const struct cluster_order *o);
 /* Writes the next frame of an answer with its bytes to data. Returns how many bytes it wrote; 0: there is
  * nothing to send, or `space` is too small. */
 size_t net_give_next(struct net_conn *c, uint8_t *data, size_t space);

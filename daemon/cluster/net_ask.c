@@ -40,6 +40,14 @@ static void tell(struct net *n, struct net_ask *a, int32_t code, const char *tex
 	net_report(n, &report);
 }
 
+static void net_buffer_give(struct net *n, uint8_t *buffer)
+{
+	if (n->n_buffers < sizeof(n->buffers) / sizeof(n->buffers[0]))
+		n->buffers[n->n_buffers++] = buffer;
+	else
+		free(buffer);
+}
+
 static void ask_free(struct net *n, struct net_ask *a)
 {
 	if (a->buffer)
@@ -101,7 +109,13 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 	net_conn_send_frame(c, &f);
 }
 
-int net_ask_piece(struct net_conn *c, const struct net_frame *f)
+/* Returns a buffer of NET_BUFFER_BYTES. NULL: no memory. */
+static uint8_t *net_buffer_take(struct net *n)
+{
+	return n->n_buffers > 0 ? n->buffers[--n->n_buffers] : malloc(NET_BUFFER_BYTES);
+}
+
+static int take_piece(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_ask *a = find(c, f->id);
 
@@ -118,12 +132,12 @@ int net_ask_piece(struct net_conn *c, const struct net_frame *f)
 	return 0;
 }
 
-static int write_out(struct net_conn *c, struct net_ask *a)
+static void write_out(struct net_conn *c, struct net_ask *a)
 {
 	int r = 0;
 
 	if (a->filled == 0)
-		return 0;
+		return;
 	checksum_stream_add(a->sum, a->buffer, a->filled);
 	if (a->memory_fd >= 0)
 		r = huge_write_at(a->memory_fd, a->buffer, a->filled, a->written);
@@ -133,7 +147,6 @@ static int write_out(struct net_conn *c, struct net_ask *a)
 		tell(c->net, a, r, "the chunk cannot be written to memory");
 		net_conn_send(c, NET_CANCEL, a->id, 0, 0);
 	}
-	return 0;
 }
 
 size_t net_ask_space(struct net_conn *c, uint8_t **ret)
@@ -150,22 +163,23 @@ size_t net_ask_space(struct net_conn *c, uint8_t **ret)
 	return space;
 }
 
-int net_ask_received(struct net_conn *c, size_t bytes)
+void net_ask_received(struct net_conn *c, size_t bytes)
 {
 	struct net_ask *a = c->piece_of;
 
 	a->filled += bytes;
-	return a->filled == NET_BUFFER_BYTES ? write_out(c, a) : 0;
+	if (a->filled == NET_BUFFER_BYTES)
+		write_out(c, a);
 }
 
-int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
+void net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
 {
 	struct net_ask *a = c->piece_of;
 
 	if (!a || a->memory_fd < 0 || !a->buffer) {
 		if (a)
 			a->written += bytes; /* discarded */
-		return 0;
+		return;
 	}
 	while (bytes > 0) {
 		size_t n = NET_BUFFER_BYTES - a->filled;
@@ -175,13 +189,12 @@ int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
 		memcpy(a->buffer + a->filled, data, n);
 		data += n;
 		bytes -= n;
-		(void)net_ask_received(c, n);
+		net_ask_received(c, n);
 		if (a->memory_fd < 0) {
 			a->written += bytes;
-			return 0;
+			return;
 		}
 	}
-	return 0;
 }
 
 static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
@@ -218,13 +231,13 @@ static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
 			      : strerror(-code));
 }
 
-int net_ask_end(struct net_conn *c, const struct net_frame *f)
+static int take_end(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_ask *a = find(c, f->id);
 
 	if (!a || (f->kind == NET_END && f->code == 0 && a->memory_fd >= 0 && f->bytes != a->bytes))
 		return -EPROTO;
-	(void)write_out(c, a);
+	write_out(c, a);
 	if (a->memory_fd < 0) {
 		/* Reported already. */
 	} else if (f->code < 0) {
@@ -239,6 +252,11 @@ int net_ask_end(struct net_conn *c, const struct net_frame *f)
 	}
 	ask_remove(c, a);
 	return 0;
+}
+
+int net_ask_frame(struct net_conn *c, const struct net_frame *f)
+{
+	return f->kind == NET_PIECE ? take_piece(c, f) : take_end(c, f);
 }
 
 static void late(struct net_conn *c, struct net_ask *a)

@@ -512,11 +512,11 @@ static int greeted(struct net_conn *c, const struct net_hello *hello, char *why,
 static int take_frame(struct net_conn *c, const struct net_frame *f)
 {
 	switch ((enum net_kind)f->kind) {
-	case NET_QUESTION: net_give_question(c, f); return 0;
-	case NET_CANCEL: net_give_cancel(c, f); return 0;
-	case NET_PIECE: return net_ask_piece(c, f);
+	case NET_QUESTION:
+	case NET_CANCEL: net_give_frame(c, f); return 0;
+	case NET_PIECE:
 	case NET_REFUSAL:
-	case NET_END: return net_ask_end(c, f);
+	case NET_END: return net_ask_frame(c, f);
 	case NET_PING:
 		c->tokens -= 1;
 		net_conn_send(c, NET_PONG, f->id, 0, 0);
@@ -538,7 +538,7 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	switch (event->kind) {
 	case NET_EVENT_HELLO: return greeted(c, &event->hello, why, size);
 	case NET_EVENT_FRAME: r = take_frame(c, &event->frame); break;
-	case NET_EVENT_BYTES: r = net_ask_bytes(c, event->data, event->bytes); break;
+	case NET_EVENT_BYTES: net_ask_bytes(c, event->data, event->bytes); break;
 	}
 	if (r < 0)
 		snprintf(why, size, "the peer sent an answer without a request");
@@ -613,7 +613,7 @@ static size_t read_some(struct net_conn *c)
 	c->in_ns = c->net->now_ns;
 	if (is_piece) {
 		c->parser.piece_left -= (size_t)n;
-		(void)net_ask_received(c, (size_t)n);
+		net_ask_received(c, (size_t)n);
 	} else {
 		take_bytes(c, data, (size_t)n);
 	}

@@ -97,7 +97,7 @@ bool net_give_may_read(struct net_conn *c)
 	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
 }
 
-void net_give_question(struct net_conn *c, const struct net_frame *f)
+static void take_question(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_question *q;
 
@@ -123,7 +123,7 @@ void net_give_question(struct net_conn *c, const struct net_frame *f)
 	ask_on(c);
 }
 
-void net_give_cancel(struct net_conn *c, const struct net_frame *f)
+static void cancel(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_question *q = find(c, f->id);
 
@@ -132,6 +132,14 @@ void net_give_cancel(struct net_conn *c, const struct net_frame *f)
 	q->stop = -ECANCELED;
 	if (q->state == NET_QUESTION_WAITS || (q->state == NET_QUESTION_GIVES && c->gives != q))
 		refuse(c, q, -ECANCELED);
+}
+
+void net_give_frame(struct net_conn *c, const struct net_frame *f)
+{
+	if (f->kind == NET_CANCEL)
+		cancel(c, f);
+	else
+		take_question(c, f);
 }
 
 /* Counts a question as answered. Returns it and its connection; NULL: the connection is gone. */
@@ -160,27 +168,19 @@ void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd
 	struct net_conn *c;
 	struct net_question *q = take_asked(n, o->id, &c);
 
-	if (!q || q->stop < 0 || o->bytes != q->bytes) {
+	if (o->verb == CLUSTER_REFUSE) {
+		if (q)
+			refuse(c, q, o->code < 0 && o->code >= -4095 ? o->code : -EIO);
+	} else if (!q || q->stop < 0 || o->bytes != q->bytes) {
 		close(memory_fd);
 		given(n, o->id);
 		if (q)
 			refuse(c, q, q->stop < 0 ? q->stop : -EBADMSG);
-		all_ask_on(n);
-		return;
+	} else {
+		q->state = NET_QUESTION_GIVES;
+		q->memory_fd = memory_fd;
+		net_conn_poll(c);
 	}
-	q->state = NET_QUESTION_GIVES;
-	q->memory_fd = memory_fd;
-	net_conn_poll(c);
-	all_ask_on(n);
-}
-
-void net_give_refuse(struct net *n, const struct cluster_order *o)
-{
-	struct net_conn *c;
-	struct net_question *q = take_asked(n, o->id, &c);
-
-	if (q)
-		refuse(c, q, o->code < 0 && o->code >= -4095 ? o->code : -EIO);
 	all_ask_on(n);
 }
 

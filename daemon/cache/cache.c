@@ -254,6 +254,21 @@ static bool drop_empty(struct cache *c)
 	return false;
 }
 
+static bool is_unlinked(int fd)
+{
+	struct statx found;
+
+	return fd >= 0 && statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &found) == 0 &&
+	       found.stx_nlink == 0;
+}
+
+/* Returns true if the files of the dataset were removed: no client can open it any more. Does not wait for
+ * storage, so a removal by another node of a network file system is not noticed. */
+static bool cached_is_removed(const struct cached_dataset *d)
+{
+	return is_unlinked(d->copy.chunks_fd) && is_unlinked(d->copy.original_fd);
+}
+
 void cache_drop_removed(struct cache *c)
 {
 	cache_find_holders(c);

@@ -62,19 +62,6 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof)
 	return true;
 }
 
-static bool is_unlinked(int fd)
-{
-	struct statx found;
-
-	return fd >= 0 && statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &found) == 0 &&
-	       found.stx_nlink == 0;
-}
-
-bool cached_is_removed(const struct cached_dataset *d)
-{
-	return is_unlinked(d->copy.chunks_fd) && is_unlinked(d->copy.original_fd);
-}
-
 int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret)
 {
 	struct snapshot_chunk found = {0};

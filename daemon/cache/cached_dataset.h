@@ -216,10 +216,6 @@ static inline bool cached_is_paid(const struct cached_dataset *d)
  * number from now on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 
-/* Returns true if the files of the dataset were removed: no client can open it any more. Does not wait for
- * storage, so a removal by another node of a network file system is not noticed. */
-bool cached_is_removed(const struct cached_dataset *d);
-
 /* Makes `base`, unless it exists. Returns 0 or -ENOMEM. */
 int cached_list_base(struct cached_dataset *d);
 

@@ -118,6 +118,17 @@ static void watch_process(struct job *j)
 	uv_poll_start(&j->process, UV_READABLE, on_process);
 }
 
+/* job_origin.c */
+/* Fills in *o from the client's report. */
+static void job_origin_said(struct job_origin *o, const struct wire_origin *said)
+{
+	*o = (struct job_origin){0};
+	memcpy(o->slurm_job, said->slurm_job, sizeof(o->slurm_job));
+	memcpy(o->account, said->account, sizeof(o->account));
+	memcpy(o->pod, said->pod, sizeof(o->pod));
+	memcpy(o->pod_namespace, said->pod_namespace, sizeof(o->pod_namespace));
+}
+
 static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_member *m)
 {
 	struct job *j = calloc(1, sizeof(*j));

@@ -195,10 +195,6 @@ void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
 bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
-
-/* job_origin.c */
-/* Fills in *o from the client's report. */
-void job_origin_said(struct job_origin *o, const struct wire_origin *said);
 /* Sets the fields that this text of /proc/PID/cgroup contains. */
 void job_origin_group(struct job_origin *o, const char *text);
 /* As job_origin_group(), for a process. Changes nothing if the process is gone or hidden. */

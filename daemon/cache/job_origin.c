@@ -11,15 +11,6 @@
 #define GROUP_BYTES 4096
 #define UID_LENGTH  36 /* length of a pod's UID: 8-4-4-4-12 digits */
 
-void job_origin_said(struct job_origin *o, const struct wire_origin *said)
-{
-	*o = (struct job_origin){0};
-	memcpy(o->slurm_job, said->slurm_job, sizeof(o->slurm_job));
-	memcpy(o->account, said->account, sizeof(o->account));
-	memcpy(o->pod, said->pod, sizeof(o->pod));
-	memcpy(o->pod_namespace, said->pod_namespace, sizeof(o->pod_namespace));
-}
-
 static bool begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;

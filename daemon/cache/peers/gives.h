@@ -44,7 +44,5 @@ void gives_pump(struct cache *c);
 size_t gives_wanted(struct cache *c, struct give_want *wants, size_t n);
 /* Refuses all requests for this chunk: it cannot be read now. */
 void gives_refuse(struct cache *c, const struct give_want *want);
-/* Refuses all requests of the group. Call when none of its members is left on this node. */
-void gives_refuse_group(struct cache *c, const struct cluster_group *group);
 /* Frees all requests. Call at shutdown, after the cluster. */
 void gives_free(struct cache *c);

@@ -66,8 +66,6 @@ void membership_unref(struct membership *m); /* accepts NULL */
 
 /* Returns the job's membership for this dataset, or NULL. */
 struct membership *memberships_find(const struct cached_dataset *d, const struct job *job);
-/* Returns a membership in the group, preferably one with a session. NULL: none. */
-struct membership *memberships_find_group(const struct cache *c, const struct cluster_group *group);
 
 /* Returns true while the job must wait for other nodes. Then lowers *again_ns to the end of that wait. */
 bool membership_waits(struct membership *m, uint64_t now_ns, uint64_t *again_ns);
@@ -84,10 +82,6 @@ struct owner_place membership_asks(const struct membership *m, uint64_t chunk);
 /* Returns true if this node served the chunk until that epoch, in which the chunk is in another node's lane.
  * Accepts NULL. */
 bool membership_has_left(const struct membership *m, uint64_t epoch, uint64_t chunk);
-/* Notes that another node of the group got the chunk. */
-void membership_taken(const struct membership *m, uint64_t chunk);
-/* Returns true if this node should read the chunk for another node that asks for it. */
-bool membership_serves(const struct membership *m, uint64_t chunk);
 
 /* Joins groups, and reports to them how much space this node has. Call after fitting the cache. */
 void memberships_tell_space(struct cache *c);

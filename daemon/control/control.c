@@ -508,6 +508,15 @@ void control_start(struct control *c, struct serving *serving, struct sensor *se
 	control_apply_limits(c);
 }
 
+/* Replaces the configured values by those of `configured`. Values set while running stay set. */
+static void settings_reconfigure(struct settings *s, const struct settings *configured)
+{
+	s->space = configured->space;
+	memcpy(s->configured, configured->configured, sizeof(s->configured));
+	memcpy(s->is_configured, configured->is_configured, sizeof(s->is_configured));
+	memcpy(s->source, configured->source, sizeof(s->source));
+}
+
 void control_reconfigure(struct control *c, const struct settings *configured,
 			 const struct serving_knobs *knobs)
 {
@@ -515,6 +524,19 @@ void control_reconfigure(struct control *c, const struct settings *configured,
 	settings_reconfigure(&c->settings, configured);
 	control_log_overrides(c);
 	control_apply_limits(c);
+}
+
+/* Returns true if `dieselctl set` overrides the file for this setting of the whole daemon. */
+static bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
+{
+	enum tuner_knob knob;
+
+	if (tuner_knob_of_key(key, &knob) < 0)
+		return s->is_set[key];
+	for (uint32_t i = 0; i < s->n_pins; i++)
+		if (s->pins[i].job == 0 && s->pins[i].knob == knob)
+			return true;
+	return false;
 }
 
 bool control_is_overridden(const struct control *c, enum wire_setting_key key)

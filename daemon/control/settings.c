@@ -143,26 +143,6 @@ uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
 	return s->is_set[key] ? s->set[key] : settings_configured(s, key);
 }
 
-void settings_reconfigure(struct settings *s, const struct settings *configured)
-{
-	s->space = configured->space;
-	memcpy(s->configured, configured->configured, sizeof(s->configured));
-	memcpy(s->is_configured, configured->is_configured, sizeof(s->is_configured));
-	memcpy(s->source, configured->source, sizeof(s->source));
-}
-
-bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
-{
-	enum tuner_knob knob;
-
-	if (tuner_knob_of_key(key, &knob) < 0)
-		return s->is_set[key];
-	for (uint32_t i = 0; i < s->n_pins; i++)
-		if (s->pins[i].job == 0 && s->pins[i].knob == knob)
-			return true;
-	return false;
-}
-
 static const char *format(enum wire_setting_key key, uint64_t value, char text[32])
 {
 	if (settings_is_bytes(key))

@@ -69,9 +69,6 @@ const char *settings_tune_name(enum wire_tune tune);
 /* Returns the mode or limit in force: default, configured or set. */
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 
-/* Returns true if `dieselctl set` overrides the file for this setting of the whole daemon. */
-bool settings_is_overridden(const struct settings *s, enum wire_setting_key key);
-
 /* Prefixes err with "FILE:LINE: " if the value comes from a file. */
 void settings_place_error(const struct settings_source *source, struct error *err);
 
@@ -79,8 +76,6 @@ void settings_place_error(const struct settings_source *source, struct error *er
  * default). */
 uint64_t settings_configured(const struct settings *s, enum wire_setting_key key);
 const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key);
-/* Replaces the configured values by those of `configured`. Values set while running stay set. */
-void settings_reconfigure(struct settings *s, const struct settings *configured);
 
 /* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL: the text
  * begins with the line of the file, if the value is from a file. */

@@ -266,46 +266,6 @@ static int option_cluster_limit(void *options, const struct option_row *row, con
 	return option_text(o, row, value, err);
 }
 
-int option_check_cache(const struct daemon_options *o, struct error *err)
-{
-	const struct settings_space *space = &o->settings.space;
-	uint64_t memory = space->machine_bytes ? space->machine_bytes : space->memory_bytes;
-	char given[24], most[24];
-
-	/* Accepts a cache larger than the cgroup's limit, with a warning (main.c): outside of the
-	 * service, the limit of its cgroup is unknown. */
-	if (!space->cache_source.file || !memory || space->cache_bytes <= memory)
-		return 0;
-	return error_set(
-	    err, -EINVAL, "cache: %s is more than this machine's memory of %s: write cache = %lluM, or less",
-	    units_format_bytes(given, sizeof(given), space->cache_bytes),
-	    units_format_bytes(most, sizeof(most), memory), (unsigned long long)(memory >> 20) / 4);
-}
-
-int option_check_cluster(struct daemon_options *o, struct error *err)
-{
-	char **c = o->cluster;
-
-	if (!c[OPTIONS_CLUSTER_REDIS] || strcmp(c[OPTIONS_CLUSTER_REDIS], "off") == 0)
-		return 0;
-	if (!c[OPTIONS_CLUSTER_LISTEN])
-		return error_set(
-		    err, -EINVAL,
-		    "cluster: requires cluster-listen ADDRESS:PORT, the address that other nodes connect to");
-	/* A peer is known by its key or, on loopback addresses, as a process of root or our own user. */
-	if (o->admin.who != ADMIN_ROOT && !c[OPTIONS_CLUSTER_KEY])
-		return error_set(err, -EINVAL,
-				 "cluster: with admin-user, requires cluster-key FILE, because without a key "
-				 "any process of root can act as a peer");
-	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
-					    .node = c[OPTIONS_CLUSTER_NAME],
-					    .listen = c[OPTIONS_CLUSTER_LISTEN],
-					    .advertise = c[OPTIONS_CLUSTER_ADVERTISE],
-					    .key_file = c[OPTIONS_CLUSTER_KEY],
-					    .peer_bytes_per_s = o->cluster_limit};
-	return 0;
-}
-
 #define MAX_IDLE_S      INT64_C(31622400) /* 366 days */
 #define MIN_STAGE_BYTES (16ull << 20)
 #define MOST_BYTES      (UINT64_C(1) << 50)

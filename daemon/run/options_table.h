@@ -13,7 +13,3 @@ extern const size_t n_option_rows;
 extern const struct option_program dieseld_program;
 
 option_set option_cache, option_codec;
-
-/* Checks that involve more than one setting. */
-int option_check_cache(const struct daemon_options *o, struct error *err);
-int option_check_cluster(struct daemon_options *o, struct error *err);

@@ -469,6 +469,23 @@ static void end_session(struct connection *c)
 	c->session = NULL;
 }
 
+/* Callback for session_args.may_take: user is the connection. */
+static int server_may_take(void *user, uint64_t bytes, struct error *err)
+{
+	struct connection *c = user;
+	struct cache *cache = &c->server->serving.cache;
+	int r;
+
+	c->batch_bytes = bytes;
+	r = server_check_usage(c->server, c, err);
+	cache->slot_bytes += bytes;
+	if (r == 0)
+		(void)cache_make_space(cache, 0); /* the caller that opens the session checks again */
+	cache->slot_bytes -= bytes;
+	c->batch_bytes = 0;
+	return r;
+}
+
 static int open_session(struct connection *c, const struct wire_open_session *m, struct subset *subset)
 {
 	const struct session_args args = {.serving = &c->server->serving,

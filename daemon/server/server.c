@@ -424,22 +424,6 @@ int server_check_usage(struct server *s, const struct connection *c, struct erro
 				 err);
 }
 
-int server_may_take(void *user, uint64_t bytes, struct error *err)
-{
-	struct connection *c = user;
-	struct cache *cache = &c->server->serving.cache;
-	int r;
-
-	c->batch_bytes = bytes;
-	r = server_check_usage(c->server, c, err);
-	cache->slot_bytes += bytes;
-	if (r == 0)
-		(void)cache_make_space(cache, 0); /* the caller that opens the session checks again */
-	cache->slot_bytes -= bytes;
-	c->batch_bytes = 0;
-	return r;
-}
-
 /* Callback for struct cache; user is the server. */
 static void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS])
 {

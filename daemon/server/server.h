@@ -111,8 +111,6 @@ int server_check_ready(const struct server *s, struct error *err);
 /* Checks that the use by the client's user, and by all users, is within the limits. Returns as quota_check().
  */
 int server_check_usage(struct server *s, const struct connection *c, struct error *err);
-/* Callback for session_args.may_take: user is the connection. */
-int server_may_take(void *user, uint64_t bytes, struct error *err);
 /* Replaces the quotas of the cache. They also apply to open sessions, none of which must be closed for that.
  */
 void server_set_quotas(struct server *s, const struct cache_quotas *quotas);

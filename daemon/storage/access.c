@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -27,14 +26,6 @@ struct open_how access_how(uint64_t flags)
 	return (struct open_how){.flags = flags | O_CLOEXEC,
 				 .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV |
 					    RESOLVE_NO_MAGICLINKS};
-}
-
-int access_open_beneath(int dir_fd, const char *name, uint64_t flags)
-{
-	struct open_how how = access_how(flags);
-	long fd = syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
-
-	return fd < 0 ? -errno : (int)fd;
 }
 
 int access_open_error(struct error *err, int code, const char *what)

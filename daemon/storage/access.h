@@ -19,8 +19,6 @@
 
 /* Returns the openat2() arguments to open below a client's directory, with these flags and O_CLOEXEC. */
 struct open_how access_how(uint64_t flags);
-/* Returns a descriptor or a negative errno. May block, as storage does. */
-int access_open_beneath(int dir_fd, const char *name, uint64_t flags);
 /* Fills *err for a failed open below a client's directory. Returns code. */
 int access_open_error(struct error *err, int code, const char *what);
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "dataset/snapshot.h"
@@ -37,6 +38,15 @@ static bool is_readable(int fd)
 	int flags = fcntl(fd, F_GETFL);
 
 	return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_WRONLY;
+}
+
+/* Returns a descriptor or a negative errno. May block, as storage does. */
+static int access_open_beneath(int dir_fd, const char *name, uint64_t flags)
+{
+	struct open_how how = access_how(flags);
+	long fd = syscall(SYS_openat2, dir_fd, name, &how, sizeof(how));
+
+	return fd < 0 ? -errno : (int)fd;
 }
 
 static int open_child(int dir_fd, const char *name, uint64_t flags, const char *path, struct stat *ret_stat,

@@ -42,8 +42,6 @@ int copy_source_open(const char *path, bool is_ours, struct copy_source *ret, st
 void copy_source_close(struct copy_source *s);
 /* Opens the snapshot of a version that is kept; *ret_fd can be read. -ENOENT: it is not kept. */
 int copy_source_snapshot(const struct copy_source *s, uint64_t version, int *ret_fd, struct error *err);
-/* Lists the versions whose snapshots are kept, ascending, up to the newest: free() the array. */
-int copy_source_kept(const struct copy_source *s, uint64_t **ret, size_t *ret_n, struct error *err);
 
 /* As dataset_copy(), of a source that is open. Adds to the result, which is {0} at first. */
 int copy_of_source(const struct copy_options *o, const struct copy_source *s, struct copy_result *result,
@@ -71,7 +69,3 @@ int copy_folder_parent(const char *path, struct copy_folder *ret, struct error *
  * is {0} at first. */
 int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void *context,
 		       struct removal *removal, struct error *err);
-
-/* Copies all chunks that the writer's store has not, and checks each. */
-int copy_chunks(const struct copy_options *o, const struct copy_source *s, struct writer *w,
-		struct copy_result *result, struct error *err);

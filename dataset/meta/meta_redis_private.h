@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Definitions shared by the files of the metadata store on a Redis server: redis_state.c (the hash of the
- * committed state), meta_redis.c (reading and transactions) and meta_redis_open.c.
+ * Definitions shared by the files of the metadata store on a Redis server: meta_redis.c (the hash of the
+ * committed state, reading and transactions) and meta_redis_open.c.
  */
 
 #include "dataset/meta.h"
@@ -59,31 +59,9 @@ static inline struct meta_redis *redis_of(struct meta *m)
 	return container_of(m, struct meta_redis, meta);
 }
 
-/* Sets the text for damaged metadata. Returns -EBADMSG. */
-int redis_damaged(const struct meta_redis *s, const char *what, struct error *err);
-int redis_lost(const struct meta_redis *s, struct error *err);
-
-/* Ask for the state and parse the reply, which may come with other replies. -ENODATA, without a text: there
- * is no state. */
-void redis_state_ask(struct meta_redis *s);
-int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct redis_state *ret,
-		     struct error *err);
 /* Asks for the state and returns it, in one step. */
 int redis_state_read(struct meta_redis *s, struct redis_state *ret, struct error *err);
-/* Returns the view of the committed state. */
-void redis_state_view(const struct meta_redis *s, const struct redis_state *state, struct redis_view *ret);
-/* Changes the state: op, then names and values up to NULL. */
-int redis_state_change(struct meta_redis *s, const char *op, const char *const *pairs, struct error *err);
-/* Fails if a server evicts keys when its memory is full. Call it after all servers were contacted. */
-int redis_state_check_policy(const struct meta_redis *s, struct error *err);
 int redis_state_create(struct meta_redis *s, struct error *err);
-/* Checks that all buckets are as the last commit left them: no bucket was evicted, or restored from a lagging
- * replica or an older backup. */
-int redis_state_check_marks(struct meta_redis *s, const struct redis_state *state, struct error *err);
-const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS + 1]);
-/* Returns the field of a version's log entry. The log lies in the state's hash, one field per version: so a
- * commit also records its entry. */
-const char *redis_log_name(uint64_t version, char name[REDIS_LOG_NAME]);
 
 void redis_meta_free(struct meta *m);
 

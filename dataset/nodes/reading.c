@@ -130,11 +130,3 @@ int reading_values(struct redis_link *link, const char *prefix, struct node_read
 	}
 	return r < 0 ? r : (int)n_asked;
 }
-
-const struct registry_entry *reading_find(const struct node_reading *g, const char *node)
-{
-	for (size_t i = 0; i < g->n_entries; i++)
-		if (strcmp(g->entries[i].member.node, node) == 0)
-			return &g->entries[i];
-	return NULL;
-}

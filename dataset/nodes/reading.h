@@ -36,8 +36,6 @@ int reading_add_name(struct node_reading *g, const char *text, size_t bytes);
 int reading_values(struct redis_link *link, const char *prefix, struct node_reading *groups, size_t n,
 		   struct error *err);
 void reading_free(struct node_reading *g);
-/* Returns the node's entry, or NULL. */
-const struct registry_entry *reading_find(const struct node_reading *g, const char *node);
 
 /* Reads the server's settings from the URL and the environment; the prefix is the URL's, or "diesel". */
 int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,

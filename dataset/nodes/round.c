@@ -290,6 +290,15 @@ static void tell_members(struct registry *r, struct registry_group *g, struct re
 	pthread_mutex_unlock(&r->calling);
 }
 
+/* Returns the node's entry, or NULL. */
+static const struct registry_entry *reading_find(const struct node_reading *g, const char *node)
+{
+	for (size_t i = 0; i < g->n_entries; i++)
+		if (strcmp(g->entries[i].member.node, node) == 0)
+			return &g->entries[i];
+	return NULL;
+}
+
 /* Sets the members: the nodes on the server, this node, and the members known before the server lost its
  * memory. */
 static void take_members(struct node_round *round, struct registry_group *g,

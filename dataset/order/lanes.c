@@ -26,11 +26,6 @@ uint64_t lanes_at(uint64_t n, uint64_t lanes, uint64_t place)
 	return place < longer ? place / (each + 1) : extra + (place - longer) / each;
 }
 
-uint64_t lanes_own_before(uint64_t p, uint64_t lanes, uint64_t l)
-{
-	return p / lanes + (p % lanes > l);
-}
-
 uint64_t lanes_lower_before(uint64_t p, uint64_t lanes, uint64_t l)
 {
 	uint64_t extra = p % lanes;

@@ -11,9 +11,6 @@
 uint64_t lanes_begin(uint64_t n, uint64_t lanes, uint64_t l);
 /* Returns the lane of the sample at this place of the list. */
 uint64_t lanes_at(uint64_t n, uint64_t lanes, uint64_t place);
-
-/* Return how many of the positions below p belong to lane l, and how many to lanes below l (l <= lanes). */
-uint64_t lanes_own_before(uint64_t p, uint64_t lanes, uint64_t l);
 uint64_t lanes_lower_before(uint64_t p, uint64_t lanes, uint64_t l);
 
 /*

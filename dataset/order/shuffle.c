@@ -631,6 +631,12 @@ struct chunk_run {
 	uint64_t lane, first, n;
 };
 
+/* Return how many of the positions below p belong to lane l, and how many to lanes below l (l <= lanes). */
+static uint64_t lanes_own_before(uint64_t p, uint64_t lanes, uint64_t l)
+{
+	return p / lanes + (p % lanes > l);
+}
+
 /* Returns the batch's run of samples in its first lane, within places [at, end) of the sorted step. */
 static struct chunk_run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t at,
 			       uint64_t end)

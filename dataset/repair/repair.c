@@ -2,6 +2,7 @@
 #include "dataset/repair.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -372,6 +373,35 @@ static int repair_metadata(struct repair *r, const char *path, struct error *err
 	else
 		r->result.n_unrepaired++;
 	tell(r, &told);
+	return 0;
+}
+
+/* Opens an origin. -ENOENT, -EACCES and the like; -ENOTDIR: neither a dataset nor a folder. */
+static int repair_origin_open(const char *name, struct repair_origin *ret, struct error *err)
+{
+	struct repair_origin o = {.name = name, .source_fd = -EBADF};
+	_cleanup_(closep) int fd = -EBADF;
+	int r;
+
+	if (!backend_is_elsewhere(name)) {
+		fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (fd < 0)
+			return error_errno(err, -errno,
+					   "cannot open %s, a replica or a source to repair from", name);
+		if (!meta_is_dataset(fd)) {
+			o.source_fd = steal_fd(&fd);
+			*ret = o;
+			return 0;
+		}
+	}
+	r = backend_open(name, BACKEND_SNAPSHOT, &o.place, err);
+	if (r == 0)
+		r = backend_store(o.place, false, &o.store, err);
+	if (r < 0) {
+		repair_origin_close(&o);
+		return r;
+	}
+	*ret = o;
 	return 0;
 }
 

@@ -12,7 +12,4 @@ struct repair_origin {
 	struct store *store; /* NULL: a tree of files */
 	int source_fd;       /* folder of the tree of files */
 };
-
-/* Opens an origin. -ENOENT, -EACCES and the like; -ENOTDIR: neither a dataset nor a folder. */
-int repair_origin_open(const char *name, struct repair_origin *ret, struct error *err);
 void repair_origin_close(struct repair_origin *o);

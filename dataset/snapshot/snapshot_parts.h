@@ -2,7 +2,7 @@
 #pragma once
 
 /* Definitions that the files of the snapshot builder share. snapshot_build.c collects the paths, and writes
- * them in tree order and the hash index. snapshot_records.c writes the parts in storage order. */
+ * them in tree order, the hash index, and the parts in storage order. */
 
 #include "section_writer.h"
 #include "snapshot_build.h"
@@ -47,9 +47,6 @@ static inline size_t builder_n_chunks(const struct snapshot_builder *b)
 {
 	return b->chunks.bytes / sizeof(struct snapshot_chunk_entry);
 }
-
-/* Counts one path of a pass over all of them, for progress. */
-void builder_step(struct snapshot_builder *b);
 
 static inline uint64_t builder_path_word(uint64_t offset, size_t length)
 {
@@ -98,5 +95,3 @@ int builder_end_section(struct snapshot_builder *b, struct section_writer *w, en
  * -errno. */
 int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *times,
 		      const struct buffer *places /* uint32_t */, const struct buffer *mtimes /* uint64_t */);
-/* Writes records and times, and drops chunks without live samples. -errno. */
-int builder_write_records(struct snapshot_builder *b);

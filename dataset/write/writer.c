@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dataset/frozen.h"
+#include "dataset/snapshot_retained.h"
 #include "dataset/snapshot/snapshot_build.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -511,6 +512,17 @@ uint64_t writer_snapshot_version(const struct writer *w)
 	return version;
 }
 
+/* 0: none is kept */
+static uint64_t writer_newest_kept(const struct writer *w)
+{
+	_cleanup_(freep) uint64_t *versions = NULL;
+	size_t n = 0;
+
+	if (w->place->ops || snapshot_retained_list(w->dir_fd, &versions, &n) < 0 || n == 0)
+		return 0;
+	return versions[n - 1];
+}
+
 /* Returns a version above all that any reader may have seen, even if the metadata was lost. */
 static uint64_t next_version(const struct writer *w)
 {
@@ -598,6 +610,17 @@ int writer_drop_leftovers(struct writer *w, struct error *err)
 	}
 	w->found.n_leftovers = 0;
 	return r == 0 && removed ? store_sync(w->store, err) : r;
+}
+
+/* Removes the rows of the dropped chunks, within the transaction. */
+static int writer_drop_rows(struct writer *w, struct error *err)
+{
+	const struct chunk_id *ids = (const struct chunk_id *)w->drops.data;
+	int r = 0;
+
+	for (size_t i = 0; i < w->drops.bytes / sizeof(*ids) && r == 0; i++)
+		r = meta_remove_chunk(w->meta, &ids[i], err);
+	return r;
 }
 
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err)

@@ -33,16 +33,6 @@ void writer_keep_from(struct writer *w, uint64_t version)
 	w->keep_from = version;
 }
 
-int writer_drop_rows(struct writer *w, struct error *err)
-{
-	const struct chunk_id *ids = (const struct chunk_id *)w->drops.data;
-	int r = 0;
-
-	for (size_t i = 0; i < w->drops.bytes / sizeof(*ids) && r == 0; i++)
-		r = meta_remove_chunk(w->meta, &ids[i], err);
-	return r;
-}
-
 static int write_list(int fd, const struct chunk_id *ids, size_t n, uint64_t version)
 {
 	struct buffer text = {0};

@@ -91,7 +91,6 @@ int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct
  * writer or an older program has not. writer_keep_staged() keeps the staged one, whose version is committed.
  * writer_trim_retained() removes those that are too many or too old. */
 void writer_keep_published(const struct writer *w);
-uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
 /* Copies a file to the staged snapshot. -errno. */
 int writer_stage_copy(const struct writer *w, int from);
@@ -106,28 +105,17 @@ int writer_check_frozen(const struct writer *w, struct error *err);
 int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
 bool writer_knows(const struct buffer *known, const struct chunk_id *id);
 
-/* A writer's own folder for chunks, DATASET/.shared/ID, which it has locked. writer_spool_new() makes it, and
- * starts the queue. writer_spool_join() waits for the dataset's lock, begins the transaction, and takes the
- * chunks into the commit; without a spool, or the second time, it does nothing. writer_spool_free() removes
- * what is left of the folder. writer_sweep_spools() removes the folders of dead writers. */
-int writer_spool_new(struct writer *w, struct error *err);
+/* A writer's own folder for chunks, DATASET/.shared/ID, which it has locked. writer_spool_join() waits for
+ * the dataset's lock, begins the transaction, and takes the chunks into the commit; without a spool, or the
+ * second time, it does nothing. writer_sweep_spools() removes the folders of dead writers. */
 int writer_spool_join(struct writer *w, struct error *err);
-void writer_spool_free(struct writer *w);
 void writer_sweep_spools(int dir_fd, const char *path);
 #define WRITER_SPOOLS ".shared"
 
 /* Removes leftovers that nobody adopted. */
 int writer_drop_leftovers(struct writer *w, struct error *err);
 
-/* Takes the lock, and begins the transaction. */
-int writer_begin(struct writer *w, struct error *err);
-/* Removes the dataset's folder if it is empty. */
-void writer_remove_directory(const struct writer *w);
-
 /* Lists the store's chunks again. */
 int writer_list(struct writer *w, struct error *err);
-
-/* Remove the dropped chunks: their rows within the transaction; then before and after the commit. */
-int writer_drop_rows(struct writer *w, struct error *err);
 int writer_drops_begin(struct writer *w, uint64_t version, struct error *err);
 void writer_drops_end(struct writer *w);

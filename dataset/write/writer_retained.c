@@ -91,16 +91,6 @@ int writer_trim_retained(const struct writer *w, uint64_t newest, struct backend
 		   : 0;
 }
 
-uint64_t writer_newest_kept(const struct writer *w)
-{
-	_cleanup_(freep) uint64_t *versions = NULL;
-	size_t n = 0;
-
-	if (w->place->ops || snapshot_retained_list(w->dir_fd, &versions, &n) < 0 || n == 0)
-		return 0;
-	return versions[n - 1];
-}
-
 int writer_stage_copy(const struct writer *w, int from)
 {
 	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);

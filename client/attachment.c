@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -250,39 +249,6 @@ void attachment_forget(struct attachment *a)
 		unmap_all(a);
 }
 
-int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err)
-{
-	union wire_message request, reply;
-	int r;
-
-	protocol_init(&request, WIRE_SEEK);
-	request.seek.epoch = epoch;
-	request.seek.batch = batch;
-	r = transport_call(&a->transport, &request, NULL, WIRE_SEEK_REPLY, &reply, NULL, err);
-	if (r < 0)
-		return r;
-	if (reply.seek_reply.generation != a->generation + 1)
-		return transport_refuse(&a->transport, err, "answer to another seek");
-	a->generation = reply.seek_reply.generation;
-	return 0;
-}
-
-void attachment_stop(struct attachment *a)
-{
-	union wire_message request, reply;
-
-	protocol_init(&request, WIRE_STOP);
-	(void)transport_call(&a->transport, &request, NULL, WIRE_STOP_REPLY, &reply, NULL, NULL);
-}
-
-bool attachment_is_lost(const struct attachment *a)
-{
-	struct pollfd p = {.fd = a->transport.fd, .events = POLLIN | POLLRDHUP};
-
-	/* The daemon sends nothing unasked on this socket, so if it is readable, it has ended. */
-	return a->transport.broken || (poll(&p, 1, 0) > 0 && p.revents != 0);
-}
-
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
 			  struct error *err)
 {
@@ -304,25 +270,6 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 	return 0;
 }
 
-int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
-		       struct error *err)
-{
-	const struct segment_map *known = segment_table_find(&a->segments, segment);
-	_cleanup_(closep) int fd = -EBADF;
-	uint64_t bytes = 0;
-	int r;
-
-	if (known) {
-		*ret = known;
-		return 0;
-	}
-	r = attachment_segment_fd(a, segment, &fd, &bytes, err);
-	if (r < 0)
-		return r;
-	r = segment_table_map(&a->segments, segment, fd, bytes, ret);
-	return r < 0 ? error_errno(err, r, "cannot map chunk segment %u", segment) : 0;
-}
-
 void attachment_kick(struct attachment *a, uint32_t ready)
 {
 	union wire_message message;
@@ -332,17 +279,6 @@ void attachment_kick(struct attachment *a, uint32_t ready)
 	protocol_init(&message, WIRE_KICK);
 	/* A failure means that the daemon is gone; the next wait detects this. */
 	(void)transport_send(a->transport.fd, &message, NULL, 0);
-}
-
-struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer)
-{
-	struct lease *lease = &a->leases[slot];
-
-	lease->buffer = buffer;
-	atomic_fetch_add(&a->refs, 1);
-	atomic_fetch_add(&a->n_held, 1);
-	atomic_store(&lease->held, true);
-	return lease;
 }
 
 void lease_release(struct lease *lease)

@@ -71,26 +71,10 @@ void attachment_unref(struct attachment *a);
 /* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */
 void attachment_forget(struct attachment *a);
 
-/* Continues at another batch. Afterwards a->generation is that of all later batches. */
-int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err);
-
-/* Asks the daemon to produce nothing more; held batches stay. */
-void attachment_stop(struct attachment *a);
-
-/* Returns true if the connection has ended. */
-bool attachment_is_lost(const struct attachment *a);
-
-/* Returns the mapped segment; requests it from the daemon the first time. */
-int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
-		       struct error *err);
-
 /* Returns a new descriptor of the segment's memory, for the caller to close, and the segment's size. */
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
 			  struct error *err);
 
 /* Notifies the daemon of a free slot, if the daemon waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
-
-/* Lends the slot, whose batch is in the buffer: *ret holds a reference until lease_release(). */
-struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer);
 void lease_release(struct lease *lease);

@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,6 +324,15 @@ int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_sess
 	return 0;
 }
 
+/* Asks the daemon to produce nothing more; held batches stay. */
+static void attachment_stop(struct attachment *a)
+{
+	union wire_message request, reply;
+
+	protocol_init(&request, WIRE_STOP);
+	(void)transport_call(&a->transport, &request, NULL, WIRE_STOP_REPLY, &reply, NULL, NULL);
+}
+
 void diesel_session_close(struct diesel_session *s)
 {
 	if (!s)
@@ -410,6 +420,15 @@ _Static_assert((int)RING_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
 		   (int)RING_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
 	       "handed on as it is");
 
+/* Returns true if the connection has ended. */
+static bool attachment_is_lost(const struct attachment *a)
+{
+	struct pollfd p = {.fd = a->transport.fd, .events = POLLIN | POLLRDHUP};
+
+	/* The daemon sends nothing unasked on this socket, so if it is readable, it has ended. */
+	return a->transport.broken || (poll(&p, 1, 0) > 0 && p.revents != 0);
+}
+
 /* Sleeps until a batch is published. Returns 0, -EINTR, or -ECONNRESET if the daemon is lost. The marks
  * show diesel-analyze the reason for the sleep. */
 static int session_sleep(struct diesel_session *s)
@@ -436,6 +455,26 @@ static int session_sleep(struct diesel_session *s)
 	diesel_mark(DIESEL_MARK_WAIT_END, cause ? cause : RING_CAUSE_PREP);
 	tell_wait(a->control, cause, begin_ns);
 	return r;
+}
+
+/* Returns the mapped segment; requests it from the daemon the first time. */
+static int attachment_segment(struct attachment *a, uint32_t segment, const struct segment_map **ret,
+			      struct error *err)
+{
+	const struct segment_map *known = segment_table_find(&a->segments, segment);
+	_cleanup_(closep) int fd = -EBADF;
+	uint64_t bytes = 0;
+	int r;
+
+	if (known) {
+		*ret = known;
+		return 0;
+	}
+	r = attachment_segment_fd(a, segment, &fd, &bytes, err);
+	if (r < 0)
+		return r;
+	r = segment_table_map(&a->segments, segment, fd, bytes, ret);
+	return r < 0 ? error_errno(err, r, "cannot map chunk segment %u", segment) : 0;
 }
 
 /* n: items; n_left_out: damaged samples after them. */
@@ -478,6 +517,18 @@ static bool is_expected(struct diesel_session *s, const struct ring_descriptor *
 		 (unsigned long long)d->index, (unsigned long long)d->epoch, (unsigned long long)s->index,
 		 (unsigned long long)s->epoch);
 	return false;
+}
+
+/* Lends the slot, whose batch is in the buffer: *ret holds a reference until lease_release(). */
+static struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer)
+{
+	struct lease *lease = &a->leases[slot];
+
+	lease->buffer = buffer;
+	atomic_fetch_add(&a->refs, 1);
+	atomic_fetch_add(&a->n_held, 1);
+	atomic_store(&lease->held, true);
+	return lease;
 }
 
 /*
@@ -586,6 +637,24 @@ int diesel_session_next(struct diesel_session *s, struct diesel_batch *ret)
 			return session_failed(s, r);
 		return r > 0 ? status : 0;
 	}
+}
+
+/* Continues at another batch. Afterwards a->generation is that of all later batches. */
+static int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct error *err)
+{
+	union wire_message request, reply;
+	int r;
+
+	protocol_init(&request, WIRE_SEEK);
+	request.seek.epoch = epoch;
+	request.seek.batch = batch;
+	r = transport_call(&a->transport, &request, NULL, WIRE_SEEK_REPLY, &reply, NULL, err);
+	if (r < 0)
+		return r;
+	if (reply.seek_reply.generation != a->generation + 1)
+		return transport_refuse(&a->transport, err, "answer to another seek");
+	a->generation = reply.seek_reply.generation;
+	return 0;
 }
 
 int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch)

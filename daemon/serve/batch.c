@@ -211,22 +211,6 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 	return wait;
 }
 
-void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d)
-{
-	for (uint32_t i = 0; i < b->n_chunks; i++) {
-		cache_pin(c, d, b->chunks[i]);
-		cache_note_use(c, d, b->chunks[i]);
-	}
-	b->pinned = true;
-	for (uint32_t i = 0; i < b->n_items; i++) {
-		struct batch_item *item = &b->items[i];
-		const struct segment *s = d->chunks[item->chunk].segment;
-
-		item->source = s->memory.data + item->location;
-		item->location |= (uint64_t)s->id << 32;
-	}
-}
-
 void batch_unpin(struct batch *b, struct cached_dataset *d)
 {
 	if (!b->pinned)
@@ -265,18 +249,6 @@ void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layou
 
 /* ---- decoded copies of its samples ---- */
 
-void batch_decoded_find(struct batch *b, const struct decoded_cache *decoded_cache)
-{
-	b->n_all = b->n_items;
-	for (uint32_t i = 0; decoded_cache && b->status == 0 && i < b->n_items; i++) {
-		struct batch_item *item = &b->items[i];
-
-		item->decoded_copy = decoded_find(decoded_cache, item->sample, &item->decoded_offset);
-		if (item->decoded_copy)
-			decoded_pin(item->decoded_copy);
-	}
-}
-
 void batch_decoded_grant(struct batch *b, struct cache *c, struct decoded_cache *decoded_cache)
 {
 	bool any = false;
@@ -284,31 +256,6 @@ void batch_decoded_grant(struct batch *b, struct cache *c, struct decoded_cache 
 	for (uint32_t i = b->n_decoded; decoded_cache && b->status == 0 && i < b->n_items; i++)
 		any = any || !b->items[i].decoded_copy;
 	b->grant = any ? decoded_grant(c, decoded_cache) : NULL;
-}
-
-void batch_decoded_enter(struct batch *b, struct cache *c)
-{
-	/* In the order in which the decoded copies were written. Items that are left out made none, and come
-	 * last. */
-	for (uint32_t i = 0; b->grant && i < b->n_all; i++) {
-		struct batch_item *item = &b->items[i];
-
-		if (item->made_bytes > 0)
-			decoded_add(c, b->grant, item->sample, item->made_bytes);
-		item->made_bytes = 0;
-	}
-	if (b->grant)
-		decoded_take_back(c, b->grant, b->grant_full);
-	b->grant = NULL;
-}
-
-void batch_decoded_unpin(struct batch *b, struct cache *c)
-{
-	for (uint32_t i = 0; i < b->n_all; i++) {
-		if (b->items[i].decoded_copy)
-			decoded_unpin(c, b->items[i].decoded_copy);
-		b->items[i].decoded_copy = NULL;
-	}
 }
 
 /* ---- decoding: a process of its own (codec.h) fills the buffer, a slice at a time ---- */
@@ -439,12 +386,6 @@ static void count(const struct codec_work *work, const struct codec_result *resu
 						.cpu_ns = result->cpu_ns,
 						.replaced = result->n_replaced};
 	ret->sandbox = result->sandbox;
-}
-
-void batch_adopt(struct batch *b, const struct buffer_batch *from)
-{
-	b->n_items = b->n_decoded = from->n_items;
-	b->n_damaged = from->n_damaged;
 }
 
 void batch_copy(const struct buffer_batch *from, uint8_t *buffer, const uint8_t *from_buffer,

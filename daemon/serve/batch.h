@@ -88,9 +88,6 @@ enum batch_wait {
 /* Returns what the batch waits for. Retries a quarantined chunk if its retry time is reached at now_ns;
  * otherwise a quarantined chunk turns the batch into an error. */
 enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t now_ns);
-
-/* Pins the chunks, which must all be ready, and sets each item's source and location. */
-void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
 void batch_unpin(struct batch *b, struct cached_dataset *d);
 
 /* Writes the buffer: item table, labels, and the samples, packed at item_bytes each. item_bytes 0: views, no
@@ -115,21 +112,7 @@ struct batch_decoder {
  * the recipe. *ret: result of this slice. Worker thread.
  */
 void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
-
-/* Marks the batch as decoded, because a buffer already holds it: the same samples and recipe, no error. */
-void batch_adopt(struct batch *b, const struct buffer_batch *from);
 /* Copies an adopted batch from another buffer of the same layout. Worker thread. */
 void batch_copy(const struct buffer_batch *from, uint8_t *buffer, const uint8_t *from_buffer,
 		const struct ring_layout *layout, const struct recipe *recipe);
-/*
- * Decoded copies of a batch, on the loop thread:
- *   batch_decoded_find()   once, before the first slice: finds and pins the decoded copies of its samples
- *   batch_decoded_grant()  before each slice: gives it memory for new decoded copies
- *   batch_decoded_enter()  after each slice: enters the new decoded copies in the index
- *   batch_decoded_unpin()  when the batch is laid out
- * With decoded copies NULL, the first two only reset their fields.
- */
-void batch_decoded_find(struct batch *b, const struct decoded_cache *decoded_cache);
 void batch_decoded_grant(struct batch *b, struct cache *c, struct decoded_cache *decoded_cache);
-void batch_decoded_enter(struct batch *b, struct cache *c);
-void batch_decoded_unpin(struct batch *b, struct cache *c);

@@ -279,6 +279,22 @@ static void note_replaced(const struct session *s, uint64_t n)
 		    (unsigned long long)s->job->id, (unsigned long long)n, units_plural(n));
 }
 
+static void batch_decoded_enter(struct batch *b, struct cache *c)
+{
+	/* In the order in which the decoded copies were written. Items that are left out made none, and come
+	 * last. */
+	for (uint32_t i = 0; b->grant && i < b->n_all; i++) {
+		struct batch_item *item = &b->items[i];
+
+		if (item->made_bytes > 0)
+			decoded_add(c, b->grant, item->sample, item->made_bytes);
+		item->made_bytes = 0;
+	}
+	if (b->grant)
+		decoded_take_back(c, b->grant, b->grant_full);
+	b->grant = NULL;
+}
+
 /* Adds the worker's decode counters to the job, and enters new decoded copies. */
 static void count_decoded(struct session *s, struct batch_slot *slot)
 {
@@ -318,6 +334,15 @@ static void copy_done(struct batch_slot *slot)
 	batch_buffers_unref(slot->from, slot->from_buffer);
 	slot->from = NULL;
 	batch_buffers_hold(s->slots.buffers, slot->buffer, &batch);
+}
+
+static void batch_decoded_unpin(struct batch *b, struct cache *c)
+{
+	for (uint32_t i = 0; i < b->n_all; i++) {
+		if (b->items[i].decoded_copy)
+			decoded_unpin(c, b->items[i].decoded_copy);
+		b->items[i].decoded_copy = NULL;
+	}
 }
 
 static void fill_done(struct pool_task *task)
@@ -371,6 +396,26 @@ static void decode(struct batch_slot *slot)
 	begin_fill(slot);
 }
 
+/*
+ * Decoded copies of a batch, on the loop thread:
+ *   batch_decoded_find()   once, before the first slice: finds and pins the decoded copies of its samples
+ *   batch_decoded_grant()  before each slice: gives it memory for new decoded copies
+ *   batch_decoded_enter()  after each slice: enters the new decoded copies in the index
+ *   batch_decoded_unpin()  when the batch is laid out
+ * With decoded copies NULL, the first two only reset their fields.
+ */
+static void batch_decoded_find(struct batch *b, const struct decoded_cache *decoded_cache)
+{
+	b->n_all = b->n_items;
+	for (uint32_t i = 0; decoded_cache && b->status == 0 && i < b->n_items; i++) {
+		struct batch_item *item = &b->items[i];
+
+		item->decoded_copy = decoded_find(decoded_cache, item->sample, &item->decoded_offset);
+		if (item->decoded_copy)
+			decoded_pin(item->decoded_copy);
+	}
+}
+
 void session_fill(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
@@ -388,6 +433,13 @@ void session_fill(struct batch_slot *slot)
 		return;
 	}
 	begin_fill(slot);
+}
+
+/* Marks the batch as decoded, because a buffer already holds it: the same samples and recipe, no error. */
+static void batch_adopt(struct batch *b, const struct buffer_batch *from)
+{
+	b->n_items = b->n_decoded = from->n_items;
+	b->n_damaged = from->n_damaged;
 }
 
 void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t buffer)
@@ -501,6 +553,23 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
 		counters->wait_fetch_ns += open_ns;
 	else
 		counters->wait_prep_ns += open_ns;
+}
+
+/* Pins the chunks, which must all be ready, and sets each item's source and location. */
+static void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d)
+{
+	for (uint32_t i = 0; i < b->n_chunks; i++) {
+		cache_pin(c, d, b->chunks[i]);
+		cache_note_use(c, d, b->chunks[i]);
+	}
+	b->pinned = true;
+	for (uint32_t i = 0; i < b->n_items; i++) {
+		struct batch_item *item = &b->items[i];
+		const struct segment *s = d->chunks[item->chunk].segment;
+
+		item->source = s->memory.data + item->location;
+		item->location |= (uint64_t)s->id << 32;
+	}
 }
 
 static void dispatch(struct session *s, struct batch_slot *slot, const struct group_source *source)

@@ -243,7 +243,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 }
 
 /* Drops a dataset that nobody uses and that has nothing in memory. */
-static bool drop_empty(struct cache *c)
+bool cache_drop_empty(struct cache *c)
 {
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->held_bytes > 0 || !is_droppable(c, d))
@@ -375,7 +375,7 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 		which.own = !spare && d->held_bytes + bytes > d->space_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
-			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
+			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || cache_drop_empty(c)))
 				continue;
 			/* Quotas leave enough memory for chunks that a batch waits for, but perhaps not
 			 * enough descriptors. */
@@ -416,6 +416,18 @@ struct segment *cache_take_mapped(struct cache *c, const struct segment *from, u
 	return victim;
 }
 
+/* Makes this segment, which is now empty, the next victim of its dataset. */
+static void cache_victim_first(const struct segment *s)
+{
+	struct victim_list *list = &s->dataset->victims;
+
+	if (list->next == 0)
+		list->n = 0; /* the next pass finds the segment */
+	else
+		list->victims[--list->next] =
+		    (struct victim){.segment = s->id, .rank = POLICY_RANK_UNWANTED, .chunk = s->chunk};
+}
+
 void cache_fill_done(struct segment *from, struct segment *to, bool filled)
 {
 	to->filling = false;
@@ -425,12 +437,6 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled)
 	to->chunk = from->chunk;
 	to->dataset->chunks[to->chunk].segment = to;
 	cache_victim_first(from);
-}
-
-void cache_drop_empty(struct cache *c)
-{
-	while (cache_total_bytes(c) > c->budget_bytes && drop_empty(c))
-		continue;
 }
 
 /* Makes space for borrowed memory: evicts chunks that nobody is going to miss. */
@@ -478,7 +484,7 @@ bool cache_make_space(struct cache *c, uint64_t bytes)
 	while (cache_total_bytes(c) + bytes > c->limit_bytes) {
 		struct segment *victim;
 
-		if (cache_give_up_batch(c) || decoded_drop_any(c) || drop_empty(c))
+		if (cache_give_up_batch(c) || decoded_drop_any(c) || cache_drop_empty(c))
 			continue;
 		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
 					   &c->victims, 0);

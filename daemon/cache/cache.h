@@ -318,9 +318,9 @@ void cache_fill_done(struct segment *from, struct segment *to, bool filled);
 /* Returns this memory to the system on a worker thread, because that takes some time. bytes: the part that is
  * in use. */
 void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes);
-/* While over budget, drops datasets, with their snapshots, that nobody uses and that have no chunk in
- * memory. */
-void cache_drop_empty(struct cache *c);
+/* Drops a dataset, with its snapshot, that nobody uses and that has no chunk in memory. Returns false if
+ * there is none. */
+bool cache_drop_empty(struct cache *c);
 /* Drops datasets whose files were removed and that nobody uses, also from the staging folder. */
 void cache_drop_removed(struct cache *c);
 /* Sets whether the chunk is never evicted. */
@@ -353,8 +353,6 @@ struct segment *cache_pick_victim(struct cache *c, const struct candidates *whic
 				  uint32_t distance);
 /* Clears all victim lists. Call after datasets or shares have changed. */
 void cache_forget_victims(struct cache *c);
-/* Makes this segment, which is now empty, the next victim of its dataset. */
-void cache_victim_first(const struct segment *segment);
 void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 
 /* Asserts the invariants of the cache, in builds with assertions. Called at the end of each turn of the event

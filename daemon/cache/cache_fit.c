@@ -427,7 +427,8 @@ void cache_fit(struct cache *c)
 	if (c->quotas.n > 0)
 		give_up(c, entries, n, false);
 	give_up(c, entries, n, true);
-	cache_drop_empty(c);
+	while (cache_total_bytes(c) > c->budget_bytes && cache_drop_empty(c))
+		continue;
 	cache_forget_victims(c);
 	c->unfit = !is_fit(c);
 	memberships_tell_space(c);

@@ -180,14 +180,3 @@ void cache_forget_victims(struct cache *c)
 		d->mapped_victims.n = d->mapped_victims.next = 0;
 	}
 }
-
-void cache_victim_first(const struct segment *s)
-{
-	struct victim_list *list = &s->dataset->victims;
-
-	if (list->next == 0)
-		list->n = 0; /* the next pass finds the segment */
-	else
-		list->victims[--list->next] =
-		    (struct victim){.segment = s->id, .rank = POLICY_RANK_UNWANTED, .chunk = s->chunk};
-}

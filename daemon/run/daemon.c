@@ -365,10 +365,6 @@ static void start_metrics(struct daemon *d, uv_loop_t *loop, const struct metric
 		closep(&d->metrics_fd);
 		return;
 	}
-	if (d->metrics_fd >= 0 && !metrics_listens_on(d->metrics_fd, address))
-		log_warning("metrics are not served on %s, but on the address of dieseld-metrics.socket. To "
-			    "change that address: systemctl edit dieseld-metrics.socket",
-			    address);
 	if (metrics_start(loop, d->metrics_fd, address, sources, &d->metrics, &err) < 0)
 		log_warning("%s: no metrics are served. Choose another --metrics, or off", err.text);
 }

@@ -52,8 +52,5 @@ int metrics_check_address(const char *address, struct error *err);
  * -EADDRINUSE and the like. */
 int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
 		  struct metrics_server **ret_metrics, struct error *err);
-/* Returns true if the socket listens on this address. */
-bool metrics_listens_on(int fd, const char *address);
-
 /* Stops the server. Accepts NULL. The loop must run once more to close the handles. */
 void metrics_stop(struct metrics_server *metrics);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/log.h"
 #include "lib/units.h"
 #include "daemon/server/server.h"
 
@@ -199,7 +200,8 @@ int metrics_check_address(const char *address, struct error *err)
 	return r;
 }
 
-bool metrics_listens_on(int fd, const char *address)
+/* Returns true if the socket listens on this address. */
+static bool listens_on(int fd, const char *address)
 {
 	struct sockaddr_storage at = {0};
 	socklen_t size = sizeof(at);
@@ -254,6 +256,10 @@ int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct met
 	if (!metrics)
 		return error_set(err, -ENOMEM, "cannot serve metrics: out of memory");
 	metrics->sources = *sources;
+	if (fd >= 0 && !listens_on(fd, address))
+		log_warning("metrics are not served on %s, but on the address of dieseld-metrics.socket. To "
+			    "change that address: systemctl edit dieseld-metrics.socket",
+			    address);
 	r = start_http(metrics, fd, address, err);
 	if (r < 0) {
 		free(metrics);

@@ -152,6 +152,93 @@ static void tell(const struct stall_sample *sample)
 	    sample->source_bytes_per_s / 1e6);
 }
 
+/* Reads the job's counters. */
+static void sensed_read(struct sensed_job *sensed, const struct serving *serving, struct job *job,
+			uint64_t now_ns)
+{
+	struct sensed_reading reading = {.at_ns = now_ns};
+
+	serving_job_counters(serving, job, &reading.counters);
+	for (struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job)
+			session_count_taken(q, now_ns);
+	}
+	reading.taken = job->taken;
+	sensed->readings[sensed->n_readings++ % SENSED_READINGS] = reading;
+}
+
+static void add_session_state(struct stall_sample *sample, const struct session *q)
+{
+	const struct ring_work *work = &q->slots.control->work;
+	uint32_t policy = atomic_load_explicit(&work->policy, memory_order_relaxed);
+
+	sample->need_bytes +=
+	    (double)q->cost_bytes + (double)q->need_bytes + (double)q->order.dataset->copy.bytes;
+	sample->ready_samples += (double)q->slots.n * q->order.batch;
+	if (q->order.batch > sample->batch)
+		sample->batch = q->order.batch;
+	if (q->order.request.window_chunks > sample->window_chunks)
+		sample->window_chunks = q->order.request.window_chunks;
+	if (q->decoded_cache)
+		sample->tunable |= 1u << TUNER_DECODED_BYTES;
+	if (policy == RING_WORK_AUTO)
+		sample->tunable |= 1u << TUNER_CLIENT_WORKERS;
+	if (atomic_load_explicit(&work->worker_bytes, memory_order_relaxed) > 0)
+		sample->client_worker_bytes =
+		    (double)atomic_load_explicit(&work->worker_bytes, memory_order_relaxed);
+}
+
+/* Fills in the knobs in force. A pin or the tuner may have asked for more than the operator now allows, or
+ * less than the sessions need. */
+static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+{
+	serving_job_knobs(serving, job, &sample->knobs);
+	/* The number of running workers, not the number requested from the job. */
+	sample->knobs.value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
+}
+
+static void state_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
+{
+	sample->tunable = 1u << TUNER_CACHE_BYTES | 1u << TUNER_PREFETCH_CHUNKS | 1u << TUNER_DAEMON_WORKERS;
+	knobs_fill(sample, serving, job);
+	if (!job->n_sessions)
+		return;
+	sample->need_bytes = 0;
+	sample->ready_samples = 0;
+	for (const struct session *q = serving->sessions; q; q = q->next) {
+		if (q->job == job)
+			add_session_state(sample, q);
+	}
+}
+
+/* Returns the sample of the time between the last two readings; it covers no time before the second reading.
+ */
+static struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
+					 const struct job *job)
+{
+	const struct sensed_reading *now = sensed_reading_at(sensed, 0);
+	const struct sensed_reading *before = sensed_reading_at(sensed, 1);
+	struct stall_sample sample = stall_sample_unknown();
+
+	sample.job = job->id;
+	state_fill(&sample, serving, job);
+	sensed_dataset(serving, job, &sample);
+	if (!now || !before || now->at_ns <= before->at_ns)
+		return sample;
+	sample.at_ns = now->at_ns;
+	sample.covered_s = (double)(now->at_ns - before->at_ns) / (double)NS_PER_S;
+	sample.run_queue_ratio = sensed->queue_ratio;
+	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
+	sample.n_trainers = job->n_sessions > 0;
+	sensed_source(sensed, job->memberships, &sample);
+	sensed_flows(sensed, job->memberships, &sample);
+	sensed_work(before, now, &sample);
+	sensed_decoded(before, now, &sample);
+	sensed_shares(sensed, before, now, &sample);
+	sensed_rates(&sample, (double)pool_workers(serving->cache.pool));
+	return sample;
+}
+
 void sensor_second_done(struct sensor *s)
 {
 	uint64_t now_ns = clock_monotonic_ns();

@@ -34,14 +34,6 @@ struct sensed_job {
 	struct sensor_report report;
 };
 
-/* Reads the job's counters. */
-void sensed_read(struct sensed_job *sensed, const struct serving *serving, struct job *job, uint64_t now_ns);
-
-/* Returns the sample of the time between the last two readings; it covers no time before the second reading.
- */
-struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
-				  const struct job *job);
-
 /* Fills in the part of the dataset that the job's ranks on this node need, in chunks and in decoded copies,
  * and how much of it is in memory. */
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample);

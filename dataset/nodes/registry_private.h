@@ -5,8 +5,8 @@
  * The registry's thread and what it shares with others.
  *
  * The callers' requests are protected by `mutex`, which nobody holds while waiting. The thread works on
- * copies of them, in rounds (round.c), and only the thread frees groups. `calling` is held while the handler
- * is called, so that no handler is called after the registry was stopped.
+ * copies of them, in rounds (registry.c), and only the thread frees groups. `calling` is held while the
+ * handler is called, so that no handler is called after the registry was stopped.
  */
 
 #include <pthread.h>
@@ -58,8 +58,3 @@ struct registry {
 	int server_is_up;  /* -1: not known */
 	bool has_rival;
 };
-
-/* One round: all groups, or only those that are new, changed or left. */
-void registry_round(struct registry *r, bool only_changed);
-/* Tells the server that this node leaves everything. */
-void registry_farewell(struct registry *r);

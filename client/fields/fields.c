@@ -73,7 +73,8 @@ static int find(const struct fields_found *to, const struct diesel_dataset_info 
 {
 	struct fields_walk w;
 	struct field f;
-	int r = begin(&w, of, item->data ? (const void *)item->data : "", item->bytes);
+	/* Without a sample, begin() would walk over the columns. */
+	int r = item->data ? begin(&w, of, item->data, item->bytes) : -EBADMSG;
 
 	*ret_n = 0;
 	while (r == 0 && (r = fields_next(&w, &f)) > 0) {

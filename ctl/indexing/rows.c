@@ -204,9 +204,8 @@ static int take_column(struct row_reader *r, struct column_rows *to, struct erro
 static int read_columns(struct row_reader *r, struct error *err)
 {
 	_cleanup_(column_rows_free) struct column_rows found = {0};
-	int result;
-
 	ssize_t n;
+	int result;
 
 	while ((n = read_line(r, err)) > 0 && layout_of(r->line) != CHUNK_LAYOUT_PLAIN) {
 		result = take_column(r, &found, err);

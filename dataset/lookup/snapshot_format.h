@@ -13,8 +13,7 @@
 #define SNAPSHOT_ALIGN  64u
 
 enum snapshot_section {
-	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending; then the layout's columns
-			   */
+	SNAPSHOT_CHUNKS,  /* n_chunks x struct snapshot_chunk_entry, ids ascending; columns.h */
 	SNAPSHOT_RECORDS, /* n_samples x struct snapshot_record, in storage order */
 	SNAPSHOT_HASH,    /* at least n_buckets x struct snapshot_bucket */
 	SNAPSHOT_TREE,    /* n_samples x uint32_t: sample numbers in tree order (path_order.h) */

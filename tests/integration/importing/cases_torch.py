@@ -207,7 +207,7 @@ class Mds(Case):
         n = len(COLUMNS)
         for change, says in (({"column_encodings": ["int"] * n}, "column 'small' has values of 1 bytes, which its encoding 'int' does not have"), ({"column_sizes": [-8] * n}, "json: its columns have"),
                              ({"column_names": ["a"] * n}, "column 'a' occurs twice"), ({"column_names": list(range(n))}, "json: its columns have"),
-                             ({"column_sizes": [1]}, "json: its columns have"), ({"column_names": [""] * n}, "invalid column ''")):
+                             ({"column_sizes": [1]}, "json: its columns have"), ({"column_names": [""] * n}, "invalid column ''"), ({"column_names": ["\ud800"] * n}, "must have 1 to 255 bytes of UTF-8")):
             columns.write_text(json.dumps({"shards": [{**shard, **change} for shard in index["shards"]]}))
             self.refuses(says, "index", "-o", self.folder / "other.diesel", self.folder / "src", dataset=False)
         columns.write_text(json.dumps({"shards": [{**shard, "column_sizes": [8] * n} for shard in index["shards"]]}))
@@ -232,7 +232,7 @@ class Mds(Case):
             data = bytearray(whole[:rng.integers(0, len(whole) + 1)] if rng.integers(0, 2) else whole)
             data[:48] = rng.integers(0, 256, min(48, len(data)), "uint8").tobytes() if rng.integers(0, 2) else data[:48]
             try:
-                found = dataset.reader.listed(1 << 20, 0) if not data else dataset.reader.listed(diesel_loader.native.address_of(data), len(data))
+                found = dataset.reader.listed(0, 0) if not data else dataset.reader.listed(diesel_loader.native.address_of(data), len(data))
             except ValueError:
                 continue
             begin = diesel_loader.native.address_of(data)

@@ -25,6 +25,7 @@ COLUMNS = (native.LAYOUT_MDS, native.LAYOUT_LITDATA)
 KEY, LABEL, ID = "__key__", "__label__", "__id__"  # path, class and number of a sample, as if they were fields
 SPECIAL = (KEY, LABEL, ID)
 N_LISTED = 64
+NOWHERE = 1  # address of a sample of no bytes: libdiesel takes 0 as a wish for the columns
 
 
 class Form:
@@ -57,7 +58,7 @@ def _name(field: native.Field) -> str:
 
 def listed(form: Form, address: int, size: int) -> list[tuple[str, int, int, int]]:
     """Returns the fields of a sample in memory, as (name, kind, address, bytes). Raises ValueError: it is damaged."""
-    return [(_name(f), f.kind, f.data or 0, f.bytes) for f in _fields(form, address, size)]
+    return [(_name(f), f.kind, f.data or 0, f.bytes) for f in _fields(form, address or NOWHERE, size)]
 
 
 def encodings_of(form: Form) -> dict[str, tuple[int, str]]:

@@ -323,11 +323,15 @@ def _sources(path: Place, indexed: list[tuple[Place, int]] | None, arguments: ar
 
 def _write_columns(to, found: list[tuple[str, Columns, list[tuple[Place, int]]] | None], files: list[Place]) -> None:
     """Writes the columns, which must be the same for all samples of a dataset."""
+    first = found[0]
     for path, one in zip(files, found):
-        if (one and one[:2]) != (found[0] and found[0][:2]):
+        if (one and one[:2]) != (first and first[:2]):
             raise Wrong(f"{path} has other columns or encodings than {files[0]}: index each into a dataset of its own")
-    for name, encoding, size in found[0][1] if found[0] else ():
-        to.write(b"%s\t%s\t%s\t%s\n" % (found[0][0].encode(), escaped(os.fsencode(name)), escaped(os.fsencode(encoding)), b"" if size is None else b"%d" % size))
+    if first is None:
+        return
+    for name, encoding, size in first[1]:
+        words = (escaped(word.encode("utf-8", "surrogatepass")) for word in (first[0], name, encoding))
+        to.write(b"%s\t%s\n" % (b"\t".join(words), b"" if size is None else b"%d" % size))
 
 
 def write_rows(to, arguments: argparse.Namespace) -> None:

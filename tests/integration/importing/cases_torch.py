@@ -228,11 +228,13 @@ class Mds(Case):
 
     def no_bytes_lead_out_of_a_sample(self, dataset):
         rng, whole = numpy.random.default_rng(1), bytes(dataset.read(0))
+        with self.assertRaises(ValueError):
+            dataset.reader.listed(0, 0)
         for _ in range(2000):
             data = bytearray(whole[:rng.integers(0, len(whole) + 1)] if rng.integers(0, 2) else whole)
             data[:48] = rng.integers(0, 256, min(48, len(data)), "uint8").tobytes() if rng.integers(0, 2) else data[:48]
             try:
-                found = dataset.reader.listed(0, 0) if not data else dataset.reader.listed(diesel_loader.native.address_of(data), len(data))
+                found = dataset.reader.listed(diesel_loader.native.address_of(data), len(data))
             except ValueError:
                 continue
             begin = diesel_loader.native.address_of(data)

@@ -186,6 +186,8 @@ def main():
     parser.add_argument("--columns", action="store_true", help="MDS and LitData instead, against their own loaders")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
     arguments = parser.parse_args()
+    with contextlib.suppress(PermissionError):
+        support.prefer()
     if arguments.columns:
         columns()
         return
@@ -196,8 +198,6 @@ def main():
         support.skip(f"needs WebDataset and torchvision: {why}")
     print(versions(python, *PACKAGES), flush=True)
     os.environ["DIESEL_PYTHON"] = python
-    with contextlib.suppress(PermissionError):
-        support.prefer()
     raw, figures = [], {}
     with support.Scratch() as folder:
         for part in arguments.only:

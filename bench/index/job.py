@@ -4,10 +4,11 @@
 
 diesel: diesel_loader over the shards. webdataset-N: WebDataset's pipeline with shuffled shards and a shuffle buffer of 1000 samples, in a
 DataLoader with N workers. images-diesel: diesel_loader over shards of JPEG images, which dieseld crops to 224 x 224 float32. images-pil-N,
-images-torch-N: WebDataset decodes them to Pillow's images or torch's tensors, and torchvision transforms them so. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
-write it, opened for reading without lock and read-ahead, keys in random order, 2 workers. mds-diesel, litdata-diesel:
-diesel_loader over MDS shards or LitData chunks, DATA being the dataset, and their folder next to it. mds-N, litdata-N: StreamingDataset of
-MosaicML Streaming, in a DataLoader with N workers, and that of LitData in its own loader."""
+images-torch-N: WebDataset decodes them to Pillow's images or torch's tensors, and torchvision transforms them so. lmdb-diesel:
+diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users write it, opened for reading without lock
+and read-ahead, keys in random order, 2 workers. mds-diesel, litdata-diesel: diesel_loader over MDS shards or LitData chunks, DATA being the
+dataset, and their folder next to it. mds-N, litdata-N: StreamingDataset of MosaicML Streaming, in a DataLoader with N workers, and that of
+LitData in its own loader."""
 import glob
 import io
 import json

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 import unittest
 from unittest import mock
 
@@ -81,6 +82,8 @@ class Killed(Case):
             try:
                 os.close(read_end)
                 self.trainer(write_end)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         os.close(write_end)

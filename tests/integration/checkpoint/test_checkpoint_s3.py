@@ -205,6 +205,8 @@ class Killed(faults.Killed):
     def setUp(self):
         super().setUp()
         PROXY.reset()
+        # On a busy machine the process that still writes for the trainer before takes more than its minute.
+        self.enterContext(unittest.mock.patch.object(persister, "LOCK_S", 600))
         self.folder = "s3://bucket/killed/" + self.id().rpartition(".")[2]
 
 

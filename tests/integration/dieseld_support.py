@@ -14,6 +14,7 @@ import unittest
 
 from common.memory import memory
 from common.waiting import wait_until
+import exact
 from free_ports import free_port  # noqa: F401: many tests have it from here
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
@@ -185,4 +186,4 @@ class Case(unittest.TestCase):
 def main():
     for program in (CTL, os.path.join(BIN, "dieseld"), os.path.join(BIN, "daemon_probe")):
         require(program)
-    unittest.main(verbosity=2)
+    exact.run_chosen()

@@ -271,9 +271,9 @@ class KnownJobs(Recording):
 
 
 class Reads(Recording):
-    compares_clocks = True
-
     """Compares the kernel's sums of the job's reads with the known reads."""
+
+    compares_clocks = True
 
     def cold_file(self, n):
         return KnownJobs.cold_file(self, n)

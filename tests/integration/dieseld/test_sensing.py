@@ -15,7 +15,6 @@ from common.commands import needs
 from common.processes import family, process_stat
 from common.waiting import wait_until
 import dieseld_support as support
-import exact
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 JOB = [sys.executable, str(ROOT / "tests/integration/dieseld/sensed_job.py")]
@@ -167,4 +166,4 @@ class Unprivileged(Sensing):
 
 if __name__ == "__main__":
     needs("torch")
-    exact.run_chosen()
+    support.main()

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu_find.h"
+#include "finders.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "head_of_line.h"
+#include "finders.h"
 
 #include "analyzer/timeline/calls.h"
 

@@ -45,7 +45,7 @@ HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
             sum(range(100))""").replace("num_workers=2", "num_workers=1").replace("import torch\n", "import torch\ntorch.set_num_threads(1)\n")
 
 # Two ranks of one job, which meet after each step. Rank 0 is the slower one and sleeps; rank 1 computes.
-RANKS = URGENT.replace("import torch\n", "import torch\ntorch.set_num_threads(1)\nimport torch.distributed as dist\n").replace("model = torch", '''other = None if "RANK" in os.environ else os.fork()
+RANKS = URGENT.replace("import torch\n", "import torch\ntorch.set_num_threads(1)\nimport torch.distributed as dist\n").replace("model = torch", '''other = None if os.environ.get("RANK") else os.fork()
 RANK = int(os.environ.get("RANK") or bool(other))
 dist.init_process_group("gloo", init_method="file://" + os.environ["MEET"], rank=RANK, world_size=2)
 model = torch''').replace("num_workers=2", "num_workers=1").replace("time.sleep(0.004)", """end = time.thread_time() + 0.006

@@ -425,7 +425,8 @@ static int run(const struct top_options *options, int *ret_signal, struct error 
 /* Checks the column to sort by. An unknown one is an error in the command line. */
 static int check_sort(const struct top_options *options)
 {
-	const struct columns *columns = options->source == OPTIONS_NODES ? &columns_fleet : &columns_jobs;
+	const struct table_columns *columns =
+	    options->source == OPTIONS_NODES ? &columns_fleet : &columns_jobs;
 
 	if (!options->sort || columns_find(columns, options->sort) >= 0)
 		return 0;

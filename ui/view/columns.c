@@ -70,7 +70,7 @@ static const struct column jobs[] = {
     TEXT(COL("decision", "LAST DECISION", served.decision, 16, 14, "last decision of dieseld's tuner"),
 	 .grows = true),
 };
-const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
+const struct table_columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
 
 static const struct column fleet[] = {
     TEXT(COL("node", "NODE", node, 12, 0, "node of the job")),
@@ -93,7 +93,7 @@ static const struct column fleet[] = {
     TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; client: the client's own waits")),
     TEXT(COL("dataset", "DATASET", dataset, 16, 5, "dataset that the job reads"), .grows = true),
 };
-const struct columns columns_fleet = {fleet, N_OF(fleet), sizeof(struct job_sample)};
+const struct table_columns columns_fleet = {fleet, N_OF(fleet), sizeof(struct job_sample)};
 
 static const struct column gpu_jobs[] = {
     COUNT(COL("pid", "PID", pid, 7, 0, "first process of the job")),
@@ -107,7 +107,7 @@ static const struct column gpu_jobs[] = {
     TEXT(COL("call", "MOST TIME IN", gpu_call, 20, 1, "driver call that took the most time")),
     TEXT(COL("verdict", "VERDICT", verdict, 12, 3, "what limits the job's speed")),
 };
-const struct columns columns_gpu_jobs = {gpu_jobs, N_OF(gpu_jobs), sizeof(struct job_sample)};
+const struct table_columns columns_gpu_jobs = {gpu_jobs, N_OF(gpu_jobs), sizeof(struct job_sample)};
 #undef ITEM
 
 #define ITEM gpu_sample_row
@@ -121,7 +121,7 @@ static const struct column gpus[] = {
     COUNT(COL("processes", "PROC", n_processes, 4, 1, "")),
     TEXT(COL("jobs", "JOBS", jobs, 16, 0, ""), .grows = true),
 };
-const struct columns columns_gpus = {gpus, N_OF(gpus), sizeof(struct gpu_sample_row)};
+const struct table_columns columns_gpus = {gpus, N_OF(gpus), sizeof(struct gpu_sample_row)};
 #undef ITEM
 
 #define ITEM worker_sample
@@ -138,7 +138,7 @@ static const struct column workers[] = {
     TEXT(COL("name", "NAME", name, 16, 4, "name that the thread gave itself")),
     TEXT(COL("job", "JOB", job_name, 10, 1, "job of the process"), .grows = true),
 };
-const struct columns columns_workers = {workers, N_OF(workers), sizeof(struct worker_sample)};
+const struct table_columns columns_workers = {workers, N_OF(workers), sizeof(struct worker_sample)};
 #undef ITEM
 
 #define ITEM device_sample
@@ -152,7 +152,7 @@ static const struct column devices[] = {
     SECONDS(COL("await", "AWAIT", await_s, 6, 0, "")),
     RATE(COL("queue", "QUEUE", queue, 5, 0, "")),
 };
-const struct columns columns_devices = {devices, N_OF(devices), sizeof(struct device_sample)};
+const struct table_columns columns_devices = {devices, N_OF(devices), sizeof(struct device_sample)};
 #undef ITEM
 
 #define ITEM place_sample
@@ -163,7 +163,7 @@ static const struct column places[] = {
     TEXT(COL("path", "FILE OR FOLDER", path, 30, 0, "? : path not known"), .grows = true),
     TEXT(COL("job", "JOB", job, 14, 1, "job that reads the file")),
 };
-const struct columns columns_places = {places, N_OF(places), sizeof(struct place_sample)};
+const struct table_columns columns_places = {places, N_OF(places), sizeof(struct place_sample)};
 #undef ITEM
 
 #define ITEM dataset_sample
@@ -176,7 +176,7 @@ static const struct column datasets[] = {
     COUNT(COL("sessions", "SESS", n_sessions, 4, 0, "")),
     COUNT(COL("bad", "BAD", n_bad, 3, 0, "")),
 };
-const struct columns columns_datasets = {datasets, N_OF(datasets), sizeof(struct dataset_sample)};
+const struct table_columns columns_datasets = {datasets, N_OF(datasets), sizeof(struct dataset_sample)};
 #undef ITEM
 
 #define ITEM decision_sample
@@ -189,7 +189,7 @@ static const struct column decisions[] = {
     TEXT(COL("why", "WHY", why, 24, 0, "in numbers"), .grows = true),
     TEXT(COL("effect", "EFFECT", effect, 12, 1, "what it did"), .grows = true),
 };
-const struct columns columns_decisions = {decisions, N_OF(decisions), sizeof(struct decision_sample)};
+const struct table_columns columns_decisions = {decisions, N_OF(decisions), sizeof(struct decision_sample)};
 #undef ITEM
 
 #define ITEM hop_sample
@@ -201,4 +201,4 @@ static const struct column hops[] = {
     TEXT(COL("what", "WHAT", what, 28, 0, ""), .grows = true),
     TEXT(COL("edge", "", edge, 16, 0, ""), .grows = true),
 };
-const struct columns columns_hops = {hops, N_OF(hops), sizeof(struct hop_sample)};
+const struct table_columns columns_hops = {hops, N_OF(hops), sizeof(struct hop_sample)};

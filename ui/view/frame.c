@@ -574,7 +574,7 @@ static void draw_line(struct screen *screen, int y, const struct help_line *line
 
 static void view_help(struct model *model, struct screen *screen, int y, int rows)
 {
-	const struct columns *columns = model_job_columns(model);
+	const struct table_columns *columns = model_job_columns(model);
 	size_t n = N_HELP + columns->n, shown = (size_t)rows;
 
 	if (shown < n && rows > 1)

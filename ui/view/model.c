@@ -208,7 +208,7 @@ unsigned int model_wants(const struct model *model)
 	return wants;
 }
 
-const struct columns *model_job_columns(const struct model *model)
+const struct table_columns *model_job_columns(const struct model *model)
 {
 	return model->is_fleet ? &columns_fleet : &columns_jobs;
 }
@@ -219,7 +219,7 @@ void model_set_fleet(struct model *model)
 	model_sort_by(model, VIEW_JOBS, "waited");
 }
 
-static const struct columns *columns_of(const struct model *model, enum view view)
+static const struct table_columns *columns_of(const struct model *model, enum view view)
 {
 	switch (view) {
 	case VIEW_JOBS: return model_job_columns(model);
@@ -235,7 +235,7 @@ static const struct columns *columns_of(const struct model *model, enum view vie
 
 int model_sort_by(struct model *model, enum view view, const char *key)
 {
-	const struct columns *columns = columns_of(model, view);
+	const struct table_columns *columns = columns_of(model, view);
 	int column = columns ? columns_find(columns, key) : -1;
 
 	if (column < 0)
@@ -269,7 +269,7 @@ static bool contains(const char *text, const char *wanted)
 }
 
 /* Returns true if a text of the item contains `wanted`. */
-static bool matches(const struct columns *columns, const void *item, const char *wanted)
+static bool matches(const struct table_columns *columns, const void *item, const char *wanted)
 {
 	for (size_t i = 0; i < columns->n; i++) {
 		char text[512];
@@ -327,7 +327,7 @@ static void place_cursor(struct model *model, struct table *table)
 
 int model_table(struct model *model, struct table *ret_table)
 {
-	const struct columns *columns = columns_of(model, model->view);
+	const struct table_columns *columns = columns_of(model, model->view);
 	struct table table = {.columns = columns};
 	const char *items = NULL;
 	size_t n;

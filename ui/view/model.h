@@ -115,7 +115,7 @@ void model_set_fleet(struct model *model);
 unsigned int model_wants(const struct model *model);
 
 /* Returns the columns of the jobs view. */
-const struct columns *model_job_columns(const struct model *model);
+const struct table_columns *model_job_columns(const struct model *model);
 
 /* Sorts a view by the column with this key. -1: the view has no such column. */
 int model_sort_by(struct model *model, enum view view, const char *key);

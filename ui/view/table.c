@@ -11,7 +11,7 @@
 
 #define COLUMNS_MAX 32
 
-int columns_find(const struct columns *columns, const char *key)
+int columns_find(const struct table_columns *columns, const char *key)
 {
 	for (size_t i = 0; i < columns->n; i++)
 		if (!strcasecmp(columns->items[i].key, key) || !strcasecmp(columns->items[i].title, key))
@@ -83,7 +83,7 @@ void table_sort(struct table *table)
 }
 
 /* Finds the widths of the columns that fit; 0: the column is left out. */
-static void fit(const struct columns *columns, int space, int widths[COLUMNS_MAX])
+static void fit(const struct table_columns *columns, int space, int widths[COLUMNS_MAX])
 {
 	int used = -1, growing = 0, rank_max = 0;
 

@@ -29,7 +29,7 @@ struct column {
 	const char *meaning; /* explanation in the help */
 };
 
-struct columns {
+struct table_columns {
 	const struct column *items;
 	size_t n;
 	size_t item_size;
@@ -37,7 +37,7 @@ struct columns {
 
 /* Rows, order and cursor of a list on the screen. */
 struct table {
-	const struct columns *columns;
+	const struct table_columns *columns;
 	const void **rows; /* items, sorted */
 	int *depths;       /* depths in the tree; NULL: no tree */
 	size_t n;
@@ -49,7 +49,7 @@ struct table {
 };
 
 /* Returns the index of the column with this key; -1: none. */
-int columns_find(const struct columns *columns, const char *key);
+int columns_find(const struct table_columns *columns, const char *key);
 
 /* Writes the value of a column as text. size >= 64. */
 void column_text(const struct column *column, const void *item, char *buffer, size_t size);

@@ -23,7 +23,7 @@ void view_table(struct model *model, struct screen *screen, int y, int rows, con
 	model_table_free(&table);
 }
 
-void view_list(struct screen *screen, int y, int rows, const struct columns *columns, const void *items,
+void view_list(struct screen *screen, int y, int rows, const struct table_columns *columns, const void *items,
 	       size_t n)
 {
 	struct table table = {.columns = columns, .passive = true};

@@ -12,7 +12,7 @@ void view_table(struct model *model, struct screen *screen, int y, int rows, con
 const char *view_daemon_place(const struct daemon_sample *d);
 
 /* Draws a list without a cursor. */
-void view_list(struct screen *screen, int y, int rows, const struct columns *columns, const void *items,
+void view_list(struct screen *screen, int y, int rows, const struct table_columns *columns, const void *items,
 	       size_t n);
 
 /* Draws a text on several lines, broken at blanks. Returns the lines used, at most rows. */

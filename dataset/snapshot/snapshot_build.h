@@ -63,10 +63,12 @@ void snapshot_changes_free(struct snapshot_changes *c);
 /* Adds a chunk. Chunks come in id order. sha256 NULL: the chunk has none. -ENOMEM. */
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256);
+/* Sets the columns of the samples' layout; borrowed until the end. */
+void snapshot_changes_columns(struct snapshot_changes *c, struct columns columns);
 /* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base does not allow it,
  * or there are too many changes; build the snapshot from scratch, in an empty file. -EEXIST, -errno. */
-int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, struct columns columns,
-		    uint64_t version, uint64_t created_ns, int fd, const char *origin, struct error *err);
+int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
+		    uint64_t created_ns, int fd, const char *origin, struct error *err);
 
 /*
  * Writing in two steps, so that the metadata can be committed between them: snapshot_stage() does all of the

@@ -61,6 +61,11 @@ static int add_entry(struct snapshot_changes *c, const struct chunk_view *view, 
 	return out < 0 ? out : buffer_append(&c->entries, &e, sizeof(e));
 }
 
+void snapshot_changes_columns(struct snapshot_changes *c, struct columns columns)
+{
+	c->columns = columns;
+}
+
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256)
 {

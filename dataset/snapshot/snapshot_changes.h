@@ -39,6 +39,7 @@ struct snapshot_changes {
 	bool too_many;
 	bool has_layout; /* the next field is set */
 	enum chunk_layout layout;
+	struct columns columns;
 	struct buffer chunks;  /* struct snapshot_chunk_entry */
 	struct buffer digests; /* struct digest of each, or empty */
 	struct buffer text;    /* paths */

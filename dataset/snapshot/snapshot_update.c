@@ -657,8 +657,8 @@ static bool come_behind(const struct snapshot_changes *c, const struct snapshot 
 	return c->chunks.bytes == 0 || n == 0 || chunk_id_compare(&base->chunks[n - 1].id, &first->id) < 0;
 }
 
-int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, struct columns columns,
-		    uint64_t version, uint64_t created_ns, int fd, const char *origin, struct error *err)
+int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
+		    uint64_t created_ns, int fd, const char *origin, struct error *err)
 {
 	_cleanup_(update_free) struct update u = {.base = base, .changes = c};
 	struct error why = ERROR_INIT;
@@ -673,7 +673,7 @@ int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, str
 	if (r == 0)
 		r = snapshot_builder_new(-EBADF, 0, &u.b);
 	if (r == 0) {
-		snapshot_builder_columns(u.b, columns);
+		snapshot_builder_columns(u.b, c->columns);
 		builder_begin(u.b, version, created_ns, fd);
 		u.b->header.flags = base->digests ? SNAPSHOT_FLAG_DIGESTS : 0;
 		u.b->header.layout = c->has_layout ? c->layout : base->info.layout;

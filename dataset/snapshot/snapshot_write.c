@@ -124,10 +124,11 @@ static int update(const struct snapshot_source *from, const struct staged_snapsh
 	if (!from->changes)
 		return r;
 	base_fd = file_to_read(s->dataset_fd, SNAPSHOT_FILE, false);
+	snapshot_changes_columns(from->changes, s->columns);
 	if (base_fd >= 0 && snapshot_open_fd(base_fd, s->dataset_path, &base, NULL) == 0 &&
 	    is_of(base, from->meta, from->before))
-		r = snapshot_update(base, from->changes, s->columns, s->version, s->created_ns, s->fd,
-				    s->dataset_path, err);
+		r = snapshot_update(base, from->changes, s->version, s->created_ns, s->fd, s->dataset_path,
+				    err);
 	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(s->fd, 0) < 0)
 		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, s->dataset_path);
 	return r;

@@ -143,7 +143,7 @@ static int update(const struct model *m, const struct image *from, size_t first_
 	for (size_t i = first_chunk; i < m->n_chunks; i++)
 		assert_int_equal(
 		    snapshot_changes_add(c, &m->views[i], m->has_digests ? &m->digests[i] : NULL), 0);
-	r = snapshot_update(base, c, (struct columns){0}, 5, 99, fd, "DATASET", err);
+	r = snapshot_update(base, c, 5, 99, fd, "DATASET", err);
 	if (r == 0) {
 		ret->bytes = (size_t)lseek(fd, 0, SEEK_END);
 		ret->data = malloc(ret->bytes);

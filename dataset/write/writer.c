@@ -211,11 +211,11 @@ static int take_layout(const struct meta_chunk *chunk, void *context)
 		if (r == 0)
 			r = chunk_columns(view.header, &columns);
 	}
-	if (r == 0 && keep_columns(&w->known_columns, columns) < 0)
+	if (r == 0 && keep_columns(&w->known.columns, columns) < 0)
 		r = error_errno(search->err, -ENOMEM, "%s", w->path);
 	if (r < 0)
 		return r;
-	w->known_layout = chunk_layout_of(chunk->flags);
+	w->known.layout = chunk_layout_of(chunk->flags);
 	w->has_known_layout = true;
 	return 1;
 }
@@ -228,7 +228,7 @@ int writer_known_layout(struct writer *w, enum chunk_layout *ret, struct error *
 
 	if (r < 0)
 		return r;
-	*ret = w->known_layout;
+	*ret = w->known.layout;
 	return w->has_known_layout;
 }
 
@@ -243,7 +243,7 @@ static int check_layout(struct writer *w, enum chunk_layout layout, struct colum
 				 "%s has samples of the layout '%s', so samples of the layout '%s' cannot be "
 				 "added: choose a new directory",
 				 w->path, chunk_layout_name(known), chunk_layout_name(layout));
-	if (r > 0 && !columns_equal(columns, columns_of(&w->known_columns)))
+	if (r > 0 && !columns_equal(columns, columns_of(&w->known.columns)))
 		return error_set(err, -EEXIST,
 				 "%s has samples with other columns or encodings, so these cannot be added: "
 				 "choose a new directory",
@@ -258,10 +258,10 @@ int writer_set_layout(struct writer *w, enum chunk_layout layout, struct columns
 				chunk_layout_name(layout), columns.bytes ? "have no" : "need")
 		    : check_layout(w, layout, columns, err);
 
-	if (r == 0 && keep_columns(&w->columns, columns) < 0)
+	if (r == 0 && keep_columns(&w->added.columns, columns) < 0)
 		r = error_errno(err, -ENOMEM, "%s", w->path);
 	if (r == 0)
-		w->layout = layout;
+		w->added.layout = layout;
 	return r;
 }
 
@@ -275,7 +275,7 @@ int writer_set_layout_of(struct writer *w, const struct chunk_header *h, struct 
 
 enum chunk_layout writer_layout(const struct writer *w)
 {
-	return w->layout;
+	return w->added.layout;
 }
 
 static int take_added_layout(struct writer *w, enum chunk_layout layout, struct columns columns,
@@ -283,11 +283,11 @@ static int take_added_layout(struct writer *w, enum chunk_layout layout, struct 
 {
 	int r = check_layout(w, layout, columns, err);
 
-	if (r == 0 && keep_columns(&w->known_columns, columns) < 0)
+	if (r == 0 && keep_columns(&w->known.columns, columns) < 0)
 		r = error_errno(err, -ENOMEM, "%s", w->path);
 	if (r == 0) {
 		w->has_known_layout = true;
-		w->known_layout = layout;
+		w->known.layout = layout;
 	}
 	return r;
 }
@@ -302,13 +302,13 @@ static int take_chunk_layout(struct writer *w, const struct chunk_header *h, str
 		return 0;
 	(void)chunk_columns(h, &columns); /* its head was checked */
 	if (w->rebuilt && w->has_known_layout &&
-	    (layout != w->known_layout || !columns_equal(columns, columns_of(&w->known_columns))))
+	    (layout != w->known.layout || !columns_equal(columns, columns_of(&w->known.columns))))
 		return error_set(
 		    err, -EEXIST,
 		    "%s has samples of the layout '%s', but earlier chunks have %s'%s': move it to "
 		    "another dataset, and run the command again",
 		    store_describe(w->store, &h->id, name), chunk_layout_name(layout),
-		    layout == w->known_layout ? "other columns of " : "", chunk_layout_name(w->known_layout));
+		    layout == w->known.layout ? "other columns of " : "", chunk_layout_name(w->known.layout));
 	return take_added_layout(w, layout, columns, err);
 }
 
@@ -374,7 +374,7 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 				chunk_builder_compress(w->current, w->level);
 				chunk_builder_reset(w->current, flags);
 				if (!(flags & CHUNK_FLAG_TOMBSTONE))
-					chunk_builder_columns(w->current, columns_of(&w->columns));
+					chunk_builder_columns(w->current, columns_of(&w->added.columns));
 				begin_range(w, flags);
 			}
 			w->current_flags = flags;
@@ -389,9 +389,9 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	int r = take_added_layout(w, w->layout, columns_of(&w->columns), err);
+	int r = take_added_layout(w, w->added.layout, columns_of(&w->added.columns), err);
 
-	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->layout), err);
+	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->added.layout), err);
 }
 
 int writer_begin_source(struct writer *w, const struct external *source, struct error *err)
@@ -417,9 +417,10 @@ int writer_begin_source(struct writer *w, const struct external *source, struct 
 
 int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	int r = take_added_layout(w, w->layout, columns_of(&w->columns), err);
+	int r = take_added_layout(w, w->added.layout, columns_of(&w->added.columns), err);
 
-	return r < 0 ? r : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->layout), err);
+	return r < 0 ? r
+		     : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->added.layout), err);
 }
 
 int writer_end_source(struct writer *w, struct error *err)
@@ -546,7 +547,7 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 
 	if (r < 0)
 		return r;
-	from.columns = columns_of(&w->known_columns);
+	from.columns = columns_of(&w->known.columns);
 
 	if (!w->drops.bytes) {
 		from.builder = w->builder;

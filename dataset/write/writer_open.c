@@ -586,8 +586,8 @@ void writer_free(struct writer *w)
 			snapshot_unstage(w->dir_fd);
 	}
 	writer_end_snapshot(w);
-	buffer_free(&w->columns);
-	buffer_free(&w->known_columns);
+	buffer_free(&w->added.columns);
+	buffer_free(&w->known.columns);
 	meta_free(w->meta);
 	bool removes = w->made_directory && w->dir_fd >= 0 && is_ours &&
 		       (left_nothing || (!w->begun && !w->spool)) && empty_directory(w);

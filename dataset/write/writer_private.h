@@ -26,6 +26,12 @@ struct writer_run {
 	unsigned n; /* number of runs */
 };
 
+/* A layout of samples, and its columns. */
+struct writer_layout {
+	enum chunk_layout layout;
+	struct buffer columns;
+};
+
 struct writer {
 	char *path; /* the dataset's name as given by the caller */
 	struct place *place;
@@ -38,12 +44,10 @@ struct writer {
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
-	enum chunk_layout layout;       /* of samples that are added */
-	struct buffer columns;          /* of this layout */
-	bool has_known_layout;          /* the next field is set */
-	enum chunk_layout known_layout; /* of the dataset's samples */
-	struct buffer known_columns;    /* of the known layout */
-	int level;                      /* compression level of chunks begun from now on; 0: not compressed */
+	struct writer_layout added; /* of samples that are added */
+	struct writer_layout known; /* of the dataset's samples */
+	bool has_known_layout;      /* the field above is set */
+	int level;                  /* compression level of chunks begun from now on; 0: not compressed */
 	struct store *store;
 	struct meta *meta;
 	bool begun; /* the metadata transaction */

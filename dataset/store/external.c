@@ -100,8 +100,10 @@ static uint64_t mtime_of(const struct stat *st)
 char *external_find_name(const char *name)
 {
 	_cleanup_(closep) int fd = external_is_registered(name) ? -EBADF : file_to_read_led(name);
+	_cleanup_(freep) char *target = fd == -ELOOP ? realpath(name, NULL) : NULL;
+	_cleanup_(closep) int target_fd = target ? file_to_read(AT_FDCWD, target, false) : -EBADF;
 
-	return fd == -ELOOP ? realpath(name, NULL) : strdup(name);
+	return target_fd >= 0 && external_is_public(target_fd, target) ? steal_pointer(target) : strdup(name);
 }
 
 int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err)

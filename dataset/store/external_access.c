@@ -73,13 +73,12 @@ static bool may_all(int fd, unsigned right)
 	       getxattr(fd_path(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
 }
 
-/* Returns true if everybody may read the file, by this path without links. */
-static bool is_public(int fd, const struct stat *st, const char *path)
+bool external_is_public(int fd, const char *path)
 {
 	_cleanup_(closep) int folder =
 	    may_all(fd, READ) ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC) : -EBADF;
 	char name[NAME_MAX + 1];
-	struct stat found;
+	struct stat st, found;
 	const char *slash;
 
 	for (path++; folder >= 0 && may_all(folder, SEARCH) && (slash = strchr(path, '/'));
@@ -92,9 +91,9 @@ static bool is_public(int fd, const struct stat *st, const char *path)
 		close(folder);
 		folder = next;
 	}
-	return folder >= 0 && !strchr(path, '/') && may_all(folder, SEARCH) &&
-	       fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && found.st_dev == st->st_dev &&
-	       found.st_ino == st->st_ino;
+	return folder >= 0 && !strchr(path, '/') && may_all(folder, SEARCH) && fstat(fd, &st) == 0 &&
+	       fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && found.st_dev == st.st_dev &&
+	       found.st_ino == st.st_ino;
 }
 
 /* Returns true if the place is this name, or a folder or prefix in front of it. */
@@ -164,7 +163,7 @@ int external_may_read(const struct external *e, int fd, const struct stat *st, s
 	if (n < 1)
 		return error_errno(err, -errno, "cannot find the folder of %s", e->name);
 	path[n] = '\0';
-	return path[0] == '/' && (is_public(fd, st, path) || is_listed(path)) ? 0 : refuse(e, err);
+	return path[0] == '/' && (external_is_public(fd, path) || is_listed(path)) ? 0 : refuse(e, err);
 }
 
 /* Returns the length of the bucket's own URL. */

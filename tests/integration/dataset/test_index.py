@@ -681,9 +681,13 @@ class OtherUsers(Index):
                 done = read(name)
                 self.assertEqual((done.returncode, done.stdout), (0, secret) if is_read else (1, b""), done.stderr)
                 self.assertEqual(b"is not read, because a link of another user leads to it" in done.stderr, not is_read, done.stderr)
-        # Whoever indexes through such a link chose its target, whose name is stored.
+        # Whoever indexes may read the target, but the dataset's readers may not, unless everybody may.
         os.chown(shard, MALLORY, MALLORY, follow_symlinks=False)
         os.utime(diary, ns=(6, 6))
+        done = dieselctl("index", "--rows", self.folder / "rows", "-o", self.dataset)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("is not read, because a link of another user leads to it", done.stderr)
+        diary.chmod(0o644)
         self.index("--rows", self.folder / "rows")
         os.chown(max((self.dataset / "chunks").iterdir()), NOBODY, NOBODY)
         self.assertEqual([read(name).stdout for name in "a"], [secret])

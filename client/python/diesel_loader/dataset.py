@@ -718,7 +718,7 @@ class Dataset:
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
         try:
-            return self.indices_of(numbers)
+            return self.indices_of(numbers[:])
         except IndexError:
             raise KeyError(next(name for name in names if name not in self)) from None
 

@@ -59,7 +59,7 @@ class Writer:
         try:
             self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
         except FileExistsError as error:
-            error.strerror = error.strerror.replace("add --append to add to it and to replace changed files", "pass append=True to add to it")
+            error.strerror = str(error.strerror).replace("add --append to add to it and to replace changed files", "pass append=True to add to it")
             raise
         self._handle = handle
 

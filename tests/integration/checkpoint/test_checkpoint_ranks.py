@@ -118,12 +118,15 @@ class Ranks(Case):
         def fourth(rank):
             model, optimizer = job(rank, N_RANKS)
             weights = content(model, optimizer)
-            with Checkpointer(self.folder, model=model, optimizer=optimizer, extra=Extra(refuses=rank == 1)) as checkpointer:
-                with self.assertRaisesRegex(*((ZeroDivisionError, "extra=Extra: no") if rank else (RuntimeError, "rank 1 could not restore .*: see"))):
-                    checkpointer.restore()
-                found = content(model, optimizer)
-                self.assertEqual(found.keys(), weights.keys())
-                self.assertTrue(all(torch.equal(tensor, weights[name]) for name, tensor in found.items()))
+            for others, error in (({"extra": Extra(refuses=rank == 1)}, (ZeroDivisionError, "extra=Extra: no")),
+                                  ({"unknown": Extra()} if rank == 1 else {}, (KeyError, "has no state of 'unknown'"))):
+                with Checkpointer(self.folder, model=model, optimizer=optimizer, **others) as checkpointer:
+                    with self.assertRaisesRegex(*(error if rank else (RuntimeError, "rank 1 could not restore .*: see"))):
+                        checkpointer.restore()
+                    found = content(model, optimizer)
+                    self.assertEqual(found.keys(), weights.keys())
+                    self.assertTrue(all(torch.equal(tensor, weights[name]) for name, tensor in found.items()))
+                dist.barrier()
         self.ranks(first)
         self.ranks(second)
         self.ranks(third)

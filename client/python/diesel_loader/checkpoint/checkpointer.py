@@ -128,7 +128,7 @@ class Checkpointer:
                     number = folders.number_of(os.path.basename(path))
                     kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
                     unknown = ranks.of_first(functools.partial(self._place.states, kept))
-                    self._give(path, state, undo)
+                    ranks.together(lambda: give(path, self._objects, state, undo), f"restore {path}")
                 except BaseException:
                     undo.run()
                     raise
@@ -138,19 +138,6 @@ class Checkpointer:
                 return Restored(path, self._n, state)
         return None
 
-    def _give(self, path, state, undo):
-        """An exception on one rank is one on all."""
-        own = None
-        try:
-            give(path, self._objects, state, undo)
-        except Exception as error:   # noqa: BLE001
-            own = error
-        failed = int(ranks.largest(-1 if own is None else ranks.rank())[0])
-        if own is not None:
-            raise own
-        if failed >= 0:
-            raise RuntimeError(f"rank {failed} could not restore {path}: see its own error. Nothing was restored")
-
     def _load(self, path, about, undo):
         if about["kind"] == "dcp":
             from . import distributed
@@ -159,7 +146,7 @@ class Checkpointer:
             from .arrays import load
         else:
             from .tensors import load
-        return load(self._place.path_of(next(iter(about["files"])), path))
+        return ranks.together(lambda: load(self._place.path_of(next(iter(about["files"])), path)), f"read {path}")
 
     # Saving
 
@@ -269,19 +256,8 @@ class Checkpointer:
         return {**state, STEP: self._n, **values}
 
     def _agreed_state(self, values):
-        """An exception on one rank is one on all: the others would wait for that rank for ever."""
-        if ranks.size() == 1:
-            return self._state(values)
-        state, own = None, None
-        try:
-            state = self._state(values)
-        except Exception as error:   # noqa: BLE001
-            own = error
-        self._number, failed = map(int, ranks.largest(self._number, -1 if own is None else ranks.rank()))
-        if own is not None:
-            raise own
-        if failed >= 0:
-            raise RuntimeError(f"rank {failed} could not make its state for the checkpoint of step {self._n}: see its own error")
+        state = ranks.together(lambda: self._state(values), f"make its state for the checkpoint of step {self._n}")
+        self._number = int(ranks.largest(self._number)[0])
         return state
 
     def _prepare(self, values):

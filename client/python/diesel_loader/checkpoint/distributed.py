@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from ..on_demand import dieselctl
-from . import folder, image
+from . import folder, image, ranks
 from .bucket import SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
@@ -271,14 +271,21 @@ class _RunWriter(Writer):
         return self._asked
 
 
-def save(state: dict[str, Any], saver: Saver, order: dict[str, Any]) -> None:
-    """Takes a snapshot of all ranks' states. All of them call it."""
-    from torch.distributed.checkpoint.api import CheckpointException   # a BaseException
+@contextlib.contextmanager
+def _by_rank() -> Iterator[None]:
+    """Turns DCP's exception, which is no Exception, into an OSError of the first rank that failed."""
+    from torch.distributed.checkpoint.api import CheckpointException
     try:
-        dcp.save(state, storage_writer=_RunWriter(saver, order, state))
+        yield
     except CheckpointException as error:
         rank, (why, _) = min(error.failures.items())
-        raise OSError(f"rank {rank}: {why}") from None
+        raise OSError(f"rank {rank}: {why}") from why
+
+
+def save(state: dict[str, Any], saver: Saver, order: dict[str, Any]) -> None:
+    """Takes a snapshot of all ranks' states. All of them call it."""
+    with _by_rank():
+        dcp.save(state, storage_writer=_RunWriter(saver, order, state))
 
 
 class _Files(FileSystem):
@@ -343,11 +350,21 @@ class Reader(FileSystemReader):
 def load(path: str, objects: dict[str, Any], path_of: Callable[[str, str], str], undo: Undo) -> dict[str, Any]:
     """Returns the state, whatever number of ranks it was saved by. Sharded tensors of the objects keep their sharding and
     are loaded in place; others are read whole. path_of: as of place.Folder. undo: gets what puts the former back."""
+    reader = FileSystemReader(path)
+    reader.fs = _Files(path_of)
+    metadata, wanted = ranks.together(lambda: _wanted(path, objects, reader, undo), f"restore {path}")
+    with _by_rank():
+        dcp.load(wanted, storage_reader=reader)
+    state = unflatten_state_dict({name: wanted[name] for name in metadata.planner_data if name in wanted}, metadata.planner_data)   # in the job's order
+    rebuild(state, vars(metadata)[_STRUCTURE])
+    return state
+
+
+def _wanted(path, objects, reader, undo):
+    """Returns (DCP's metadata, the flat state to load into)."""
     for name, obj in objects.items():
         _remember(name, obj, undo)
     present, _ = flatten_state_dict(_states(objects))
-    reader = FileSystemReader(path)
-    reader.fs = _Files(path_of)
     metadata = reader.read_metadata()
     check_names(path, objects, {place[0] for place in (*metadata.planner_data.values(), *vars(metadata)[_STRUCTURE]) if place})
     wanted: dict[str, Any] = {}
@@ -360,10 +377,7 @@ def load(path: str, objects: dict[str, Any], path_of: Callable[[str, str], str],
                 raise ValueError(f"{path} does not fit: {name} has the shape {tuple(kind.size)} there, and {tuple(mine.size())} in this job. "
                                  f"Nothing was restored")
             wanted[name] = mine if _is_sharded(mine) else torch.empty(kind.size, dtype=kind.properties.dtype)
-    dcp.load(wanted, storage_reader=reader)
-    state = unflatten_state_dict({name: wanted[name] for name in metadata.planner_data if name in wanted}, metadata.planner_data)   # in the job's order
-    rebuild(state, vars(metadata)[_STRUCTURE])
-    return state
+    return metadata, wanted
 
 
 def _place(path):

@@ -49,6 +49,22 @@ def largest(*values: float) -> list[float]:
     return found
 
 
+def together(work: Callable[[], Any], what: str) -> Any:
+    """Returns the result of work(). An exception on one rank is one on all: the others would wait for that rank for ever. what: names
+    the work for them. All ranks call this."""
+    result, own = None, None
+    try:
+        result = work()
+    except Exception as error:   # noqa: BLE001
+        own = error
+    failed = int(largest(-1 if own is None else rank())[0])
+    if own is not None:
+        raise own
+    if failed >= 0:
+        raise RuntimeError(f"rank {failed} could not {what}: see its own error")
+    return result
+
+
 def of_first(function: Callable[[], Any]) -> Any:
     """Calls the function on the first rank only, and returns its result on all. An OSError of it is raised on all. All ranks call
     this."""
@@ -60,7 +76,7 @@ def of_first(function: Callable[[], Any]) -> Any:
         try:
             said[0] = function()
         except OSError as error:
-            said[1] = OSError(error.errno, error.strerror) if error.errno else OSError(str(error))
+            said[1] = OSError(error.errno, error.strerror, error.filename) if error.errno else OSError(str(error))
     torch.distributed.broadcast_object_list(said, src=0)
     if said[1] is not None:
         raise said[1]
@@ -78,10 +94,10 @@ def agreed_whole(place: Folder | InBucket, names: list[str], damaged: list[str] 
         about, damage, failure = None, None, None
         try:
             about, damage = place.check(name, rank(), size())
-        except OSError as error:
+        except Exception as error:   # noqa: BLE001  such as one of memory
             failure = error
         said: list[Any] = [None] * size()
-        torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"], failure and (failure.strerror or str(failure))))
+        torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"], failure and (getattr(failure, "strerror", None) or str(failure) or type(failure).__name__)))
         if failure is not None:
             raise failure
         for number, (*_, why) in enumerate(said):

@@ -45,20 +45,15 @@ class CheckpointCallback(transformers.TrainerCallback):
         restored = self._checkpointer.restore()
         if restored is None:
             return None
-        own, path = None, ""
-        try:
-            if self._folder is None:
-                self._own = tempfile.TemporaryDirectory(prefix="diesel-checkpoint-")
-            path = os.path.join(self._own.name if self._own else str(self._folder), RESUMED)
-            if ranks.rank() == 0 or self._own:
-                _lay_out(restored.state, path)
-        except Exception as error:   # noqa: BLE001
-            own = error
-        failed = int(ranks.largest(-1 if own is None else ranks.rank())[0])   # the others wait
-        if own is not None:
-            raise own
-        if failed >= 0:
-            raise RuntimeError(f"rank {failed} could not lay out the checkpoint: see its own error")
+        path: str = ranks.together(lambda: self._laid_out(restored.state), "lay out the checkpoint")
+        return path
+
+    def _laid_out(self, state):
+        if self._folder is None:
+            self._own = tempfile.TemporaryDirectory(prefix="diesel-checkpoint-")
+        path = os.path.join(self._own.name if self._own else str(self._folder), RESUMED)
+        if ranks.rank() == 0 or self._own:
+            _lay_out(state, path)
         return path
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:

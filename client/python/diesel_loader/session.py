@@ -20,6 +20,7 @@ NO_EPOCH = 2 ** 64 - 1
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 _watched: dict[int, tuple[ctypes.c_uint64, Callable[[], None] | None]] = {}
+os.register_at_fork(after_in_child=_watched.clear)  # a child's glance would take the answers that the parent waits for
 
 
 def forget_inherited():

@@ -14,6 +14,7 @@ import logging
 import os
 import pathlib
 import resource
+import select
 import signal
 import subprocess
 import tempfile
@@ -275,6 +276,12 @@ class Frameworks(unittest.TestCase):
         shown = self.shown()
         self.assertEqual((shown["begun"], shown["failed"], shown["writing"], shown["interval_steps"], shown["overhead"]), (2, 0, True, None, None))
         os.kill(saver_of(os.getpid()), signal.SIGCONT)
+        support.wait_for(lambda: select.select([files._saver._process._end], [], [], 0)[0], "the answer")
+        pid = os.fork()
+        if pid == 0:   # its loader takes no answer that the parent waits for
+            next(iter(diesel.DataLoader(self.path, 8, seed=1, num_workers=0)))
+            os._exit(len(made_way))
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
         support.wait_for(lambda: next(batches) and not self.shown()["writing"], "the checkpoint's end")
         self.assertEqual(made_way, [2])
         self.assertGreater(self.shown()["newest_age_s"], 0)
@@ -340,6 +347,19 @@ class OneFile(Case):
         self.save(4)
         self.files.wait()
         self.assertEqual(torch.load(self.path, weights_only=False)["any"].value, 4)
+
+    def test_an_old_file_that_cannot_be_removed_costs_one_line_and_the_others_make_way(self):
+        self.save(1)
+        self.files.wait()
+        saver, made_way = saver_of(os.getpid()), []
+        os.kill(saver, signal.SIGSTOP)
+        self.save(2, "new.ckpt")
+        self.files.after_save(lambda: os.unlink(self.path + ".gone"))
+        self.files.after_save(lambda: made_way.append(2))
+        os.kill(saver, signal.SIGCONT)
+        self.files.wait()
+        self.said("makes way for .*/new.ckpt is not removed: .*some.ckpt.gone")
+        self.assertEqual(made_way, [2])
 
     def test_a_process_that_writes_and_is_stopped_holds_no_save_up_and_nothing_makes_way(self):
         self.save(1)

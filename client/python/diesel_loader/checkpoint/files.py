@@ -99,4 +99,7 @@ class Files:
             log.warning("the checkpoint %s is not written: %s. Training goes on", path, error)
             return
         for action in later:
-            action()
+            try:
+                action()
+            except OSError as failure:   # not an error of the loader, which may have called this
+                log.warning("a checkpoint that makes way for %s is not removed: %s", path, failure)

@@ -28,7 +28,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from diesel_loader.checkpoint import Checkpointer, Reader, Writer, folder, persist
+from diesel_loader.checkpoint import Checkpointer, Reader, Writer, folder, memory, persist
 
 REFUSED = (403, "<Error><Code>AccessDenied</Code></Error>")
 SHARD = r"__\d_0-[0-9a-f]{32}\.distcp"
@@ -103,6 +103,20 @@ class Ranks(s3.Bucket):
         s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "PUT" and "/__1_0-" in path else None)
         self.saved(refusing, 0)
         self.assertEqual(self.names(), [])   # nothing is left
+        s3.PROXY.reset()
+
+        def without_memory(checkpointer, rank):
+            with unittest.mock.patch.object(memory, "_check_free", side_effect=MemoryError("none is free") if rank == 1 else None):
+                checkpointer.save()
+            checkpointer.wait()
+            dist.barrier()
+            if rank == 0:
+                self.assertEqual(self.names(), ["000001-step-1"])   # the part of this rank
+            dist.barrier()
+            checkpointer.save()
+        self.saved(without_memory, 0)
+        self.assertEqual(self.names(), ["000002-step-1"])
+        self.objects.remove("000002-step-1")
         s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "GET" and "/__1_0-" in path else None)
 
         def failing(checkpointer, rank):

@@ -88,6 +88,7 @@ class Checkpointer:
         self._next = None                   # with several ranks: the step at which they agree again
         self._kept: list[str] = []          # make way, the first one first: this run's checkpoints, and those it found
         self._unknown: dict[str, set[str]] = {}   # the latter, with the names of the states in them
+        self._halves: list[str] = []        # those in a bucket that failed: parts of them may be there
         self._has_said_more = False
         self._newest: str | None = None
         self._writing: dict[str, Any] | None = None
@@ -319,7 +320,7 @@ class Checkpointer:
         distributed.save(state, self._saver, order)
 
     def _to_remove(self, state):
-        """Returns the checkpoints that make way for the one to be written: none that holds the state of more objects."""
+        """Returns the checkpoints that make way for the one to be written: none that holds the state of more objects. And those that failed."""
         found = self._kept[:min(MOST_REMOVED, max(0, len(self._kept) + 1 - self._keep))] if self._keep else []
         for name in [name for name in found if name in self._unknown]:
             more = sorted(self._unknown.pop(name) - state.keys())
@@ -330,7 +331,7 @@ class Checkpointer:
                     log.warning("checkpoint %s stays: it has the state of %s, which this run does not save. Other checkpoints from before that have it "
                                 "stay, too. Pass it to Checkpointer, or remove them", os.path.join(self._folder, name), " and ".join(more))
                 self._has_said_more = True
-        return found
+        return found + self._halves[:MOST_REMOVED - len(found)]
 
     def _spread(self):
         interval = self._every if self._every != "auto" else self._measured.interval()
@@ -352,6 +353,7 @@ class Checkpointer:
             elif reply["do"] == "commit" or not order["later"]:
                 gone = set(order["remove"])
                 self._kept = [name for name in self._kept if name not in gone] + [order["name"]]
+                self._halves = [name for name in self._halves if name not in gone]
                 self._newest = os.path.join(self._folder, order["name"])
                 self._newest_s = self._snapshot_s
         if self._saver.is_silent and not order.get("silent"):
@@ -377,12 +379,16 @@ class Checkpointer:
                          **{name: int(1e9 * value) if value else 0 for name, value in seconds.items()})
 
     def _fail(self, why, order):
+        if order is not None and order.get("has_failed"):
+            return   # the first rank's part, and then the whole
         self._n_failed += 1
         if order is None:
             log.warning("no memory for checkpoints: %s. Training goes on", why)
-        else:
-            log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time",
-                        order["about"][STEP], why)
+            return
+        order["has_failed"] = True
+        if self._place.program and order.get("name"):
+            self._halves.append(order["name"])
+        log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time", order["about"][STEP], why)
 
 
 def _states_in(state):

@@ -25,7 +25,7 @@ class Uploads:
         self._process = process
         self._bucket = Bucket(self.url, order["program"], process.beat)
         self._turn: Turn | None = None   # the first rank's, for all; DCP's users name each checkpoint themselves
-        self._old: list[str] = []   # names of checkpoints to remove: failed ones, and those that make way
+        self._old: list[str] = []   # names of checkpoints to remove
         self._upload_s = 0.0        # time of the last upload
 
     def take_turn(self, order: dict[str, Any]) -> str | None:
@@ -76,7 +76,6 @@ class Uploads:
                 self._bucket.remove(name, [order["file"]])
                 return lost
         except OSError as error:
-            self._old.append(name)
             return _text(error)
         return self._finish(order, {order["file"]: sums})
 
@@ -87,8 +86,6 @@ class Uploads:
         try:
             self._bucket.put_bytes(f"{name}/{folder.MANIFEST}", folder.manifest(about))
         except OSError as error:
-            if self._turn is not None:
-                self._old.append(name)
             return _text(error)
         self._old += order["remove"]
         with contextlib.suppress(OSError):   # the next checkpoint tries again
@@ -150,8 +147,6 @@ class Uploads:
         return self._finish(order, {**files, METADATA: [[len(metadata), zlib.crc32(metadata)]]})
 
     def _remove_attempt(self, order):
-        if self._turn is not None:
-            self._old.append(order["name"])   # other ranks may still be at it
         with contextlib.suppress(OSError):
             for key in self._bucket.keys(order["name"] + "/"):
                 if order["attempt"] in key:

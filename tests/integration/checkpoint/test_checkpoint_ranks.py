@@ -363,6 +363,8 @@ class Writing(Case):
         dcp.save(self.state, storage_writer=writer)
         with self.assertRaisesRegex(OSError, "File too large"):
             writer.wait()
+        dcp.save(self.state, storage_writer=writer)   # of which wait() says nothing after a later one
+        writer._wait_for_last()
         resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (hard, hard))
         dcp.save(self.state, storage_writer=writer)
         writer.wait()

@@ -88,7 +88,7 @@ class Checkpointer:
         self._next = None                   # with several ranks: the step at which they agree again
         self._kept: list[str] = []          # make way, the first one first: this run's checkpoints, and those it found
         self._unknown: dict[str, set[str]] = {}   # the latter, with the names of the states in them
-        self._halves: list[str] = []        # those in a bucket that failed: parts of them may be there
+        self._halves: list[str] = []        # failed ones in a bucket, which may have parts of them
         self._has_said_more = False
         self._newest: str | None = None
         self._writing: dict[str, Any] | None = None

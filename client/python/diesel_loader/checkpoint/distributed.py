@@ -152,7 +152,8 @@ class Writer(StorageWriter):
     def _write_data(self, plan, planner):
         self._wait_for_last()
         if self._saver.is_writing:
-            raise OSError(f"{self._path}: {self._failure}")
+            raise OSError(self._failure)
+        self._failure = None   # of an earlier save
         self._number += 1
         order = self._order.of_save = self._ordered(plan.storage_data, _file_of(self._path, plan.storage_data))
         items = _Items(plan, planner, order["file"])

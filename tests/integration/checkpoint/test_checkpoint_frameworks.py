@@ -33,6 +33,7 @@ import torch
 
 import diesel_loader.torch as diesel
 from diesel_loader.checkpoint import Checkpointer, persister
+from diesel_loader.checkpoint.bucket import is_bucket
 from diesel_loader.checkpoint.files import Files
 
 N, BYTES, STEPS, SAVED, KILLED = 96, 32, 20, 10, 13   # samples; steps of a run, before its checkpoint and before its death
@@ -90,7 +91,7 @@ def by_accelerate(loader, folder, killed):
 
 def by_lightning(loader, folder, killed):
     import lightning
-    from diesel_loader.checkpoint.lightning import CheckpointIO
+    from diesel_loader.checkpoint.lightning import CheckpointIO, existing
 
     class Module(lightning.LightningModule):
         def __init__(self):
@@ -108,12 +109,11 @@ def by_lightning(loader, folder, killed):
 
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     saves = lightning.pytorch.callbacks.ModelCheckpoint(folder, filename="{step}", every_n_train_steps=SAVED // 2, save_top_k=1,
-                                                         save_last="link")
+                                                         save_last=True if is_bucket(folder) else "link")
     trainer = lightning.Trainer(plugins=CheckpointIO(), accelerator="cpu", max_steps=STEPS, logger=False, callbacks=[saves],
                                 enable_progress_bar=False, enable_model_summary=False)
     module = Module()
-    last = f"{folder}/last.ckpt"
-    trainer.fit(module, loader, ckpt_path=last if os.path.exists(last) else None)
+    trainer.fit(module, loader, ckpt_path=existing(f"{folder}/last.ckpt"))
     return module.model
 
 
@@ -188,7 +188,7 @@ class Frameworks(unittest.TestCase):
 
     def run_in(self, framework, folder, killed=0):
         """Trains in a forked process, which needs no imports. Returns the samples and the weights, or None if it was killed."""
-        out = pathlib.Path(f"{folder}.out")
+        out = pathlib.Path(self.scratch, f"{framework}.out")
         pid = os.fork()
         if pid == 0:
             try:
@@ -205,22 +205,25 @@ class Frameworks(unittest.TestCase):
         self.assertEqual(status, -signal.SIGKILL if killed else 0)
         return None if killed else json.loads(out.read_text())
 
-    def check(self, framework, newest):
+    def check(self, framework, folder, is_whole):
+        """is_whole(): the checkpoint that the killed run has begun last is written."""
         try:
             importlib.import_module(framework)   # once, for all of the forks
         except ImportError as error:
             self.skipTest(f"needs {framework}: {error}")
-        whole = self.run_in(framework, self.scratch / f"{framework}-whole")
+        whole = self.run_in(framework, f"{folder}-whole")
         self.assertEqual(len(whole[0]), 8 * STEPS)
-        folder = self.scratch / framework
         self.run_in(framework, folder, KILLED)
         for _ in range(1000):   # the process that writes goes on
-            if (folder / newest).exists():
+            if is_whole():
                 break
             time.sleep(0.01)
         rest = self.run_in(framework, folder)
         self.assertEqual(rest[0], whole[0][8 * SAVED:])
         self.assertEqual(rest[1], whole[1])
+
+    def check_in_folder(self, framework, newest):
+        self.check(framework, self.scratch / framework, (self.scratch / framework / newest).exists)
 
     def told(self, *command, **options):
         done = subprocess.run([support.program("dieselctl"), *command], capture_output=True, text=True, timeout=60, check=True, **options)
@@ -295,17 +298,17 @@ class Frameworks(unittest.TestCase):
             return answer.read().decode()
 
     def test_accelerate_goes_on_after_a_kill(self):
-        self.check("accelerate", f"000001-step-{SAVED}")
+        self.check_in_folder("accelerate", f"000001-step-{SAVED}")
 
     def test_lightning_goes_on_after_a_kill(self):
-        self.check("lightning", f"step={SAVED}.ckpt")
+        self.check_in_folder("lightning", f"step={SAVED}.ckpt")
         self.assertEqual(sorted(os.listdir(self.scratch / "lightning-whole")), ["last.ckpt", f"step={STEPS}.ckpt"])   # older ones made way
 
     def test_transformers_goes_on_after_a_kill(self):
-        self.check("transformers", f"000001-step-{SAVED}")
+        self.check_in_folder("transformers", f"000001-step-{SAVED}")
 
     def test_torchtitan_goes_on_after_a_kill(self):
-        self.check("torchtitan", f"step-{SAVED}")
+        self.check_in_folder("torchtitan", f"step-{SAVED}")
 
 
 class OneFile(Case):

@@ -20,6 +20,7 @@ PYTHON = kept_environment(ROOT / "build" / "frameworks", ROOT / "tests" / "integ
 if sys.prefix != str(PYTHON.parent.parent):
     os.execv(PYTHON, [PYTHON, *sys.argv])   # for PyTorch 2
 
+import test_checkpoint_frameworks as frameworks
 import test_checkpoint_ranks as shards
 import test_checkpoint_s3 as s3
 from checkpoint_support import saver_of
@@ -28,7 +29,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from diesel_loader.checkpoint import Checkpointer, Reader, Writer, folder, memory, persist
+from diesel_loader.checkpoint import Checkpointer, Reader, Writer, bucket, folder, memory, persist
 
 REFUSED = (403, "<Error><Code>AccessDenied</Code></Error>")
 SHARD = r"__\d_0-[0-9a-f]{32}\.distcp"
@@ -295,6 +296,80 @@ class Frameworks(s3.Bucket):
         third = Progress()
         self.assertTrue(manager(third).load(40))
         self.assertEqual(third.step, 40)
+
+
+class Lightning(s3.Bucket):
+    setUpClass = frameworks.Frameworks.__dict__["setUpClass"]
+    check, run_in = frameworks.Frameworks.check, frameworks.Frameworks.run_in
+
+    def setUp(self):
+        super().setUp()
+        import diesel_loader.checkpoint.lightning as door
+        self.door, self.url = door, self.folder + "/last.ckpt"
+
+    def test_lightning_goes_on_after_a_kill_and_older_ones_make_way(self):
+        def is_whole():
+            found = self.door.existing(self.url)
+            return found and door.load_checkpoint(found, weights_only=False)["global_step"] == frameworks.SAVED
+        door = self.door.CheckpointIO()
+        self.check("lightning", self.folder, is_whole)
+        self.assertIsNone(self.door.existing(self.folder + "/other.ckpt"))
+        whole = bucket.Bucket(self.folder + "-whole", s3.DIESELCTL)
+        self.addCleanup(whole.close)
+        self.assertEqual(sorted(whole.keys()), ["last.ckpt", f"step={frameworks.STEPS}.ckpt"])
+
+    def saves(self):
+        door = self.door.CheckpointIO()
+        self.addCleanup(door.teardown)
+        door.save_checkpoint({"a": torch.arange(1 << 18)}, self.url)
+        door.load_checkpoint(self.url)
+        return door
+
+    def test_nothing_makes_way_for_one_that_cannot_be_written_and_each_failure_is_one_line(self):
+        door = self.saves()
+        s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "PUT" else None)
+        door.save_checkpoint({"a": torch.arange(3)}, self.folder + "/new.ckpt")
+        door.remove_checkpoint(self.url)
+        door.teardown()
+        self.said("checkpoint s3://.*/new.ckpt is not written: .*403 .*Training goes on$")
+        self.assertEqual(self.objects.keys(), ["last.ckpt"])
+        s3.PROXY.reset(lambda method, path, *_: REFUSED if method == "DELETE" else None)
+        door.save_checkpoint({"a": torch.arange(3)}, self.folder + "/new.ckpt")
+        door.remove_checkpoint(self.url)
+        door.teardown()
+        self.said("the old checkpoint s3://.*/last.ckpt is not removed: .*403 ")
+        self.assertEqual(sorted(self.objects.keys()), ["last.ckpt", "new.ckpt"])
+        with self.assertRaisesRegex(ValueError, "which is a text and no Path"):
+            door.save_checkpoint({}, pathlib.Path(self.url))
+
+    def test_a_save_whose_process_is_killed_is_one_line_and_leaves_a_whole_one(self):
+        door, begun = self.saves(), []
+
+        def fault(method, *_):
+            if method == "PUT" and not begun:
+                begun.append(saver_of(os.getpid()))
+                os.kill(begun[0], signal.SIGKILL)
+        s3.PROXY.reset(fault)
+        door.save_checkpoint({"a": torch.arange(3)}, self.url)
+        door.remove_checkpoint(self.folder + "/other.ckpt")
+        found = door.load_checkpoint(self.url)["a"]   # dieselctl may have gone on
+        self.said("last.ckpt is not written: the process that writes was killed by signal 9. Training goes on$")
+        self.assertIn(len(found), (3, 1 << 18))
+        door.save_checkpoint({"a": torch.arange(5)}, self.url)
+        self.assertEqual(len(door.load_checkpoint(self.url)["a"]), 5)
+
+    def test_a_damaged_one_is_refused_and_a_bucket_that_is_away_is_not_taken_for_an_empty_one(self):
+        door = self.saves()
+        with open(self.objects.read("last.ckpt", 1 << 30), "rb") as file:
+            data = os.pread(file.fileno(), 1 << 30, 0)
+        for changed, why in ((data[:1 << 20] + b"!" + data[(1 << 20) + 1:], "/data/0"), (data[:-100], "zip file")):
+            self.objects.put_bytes("last.ckpt", changed, replace=True)
+            with self.assertRaisesRegex(OSError, f"last.ckpt is damaged .*{why}.*: resume from an older one"):
+                door.load_checkpoint(self.url)
+        s3.PROXY.reset(lambda *_: REFUSED)
+        for call in (self.door.existing, door.load_checkpoint):
+            with self.assertRaisesRegex(OSError, "403"):
+                call(self.url)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,14 @@ def is_bucket(place: str) -> bool:
     return place.startswith(SCHEME)
 
 
+def split(url: str) -> tuple[str, str]:
+    """Returns (URL of what is around an object, name). Raises ValueError if the URL has no name for an object."""
+    place, _, name = url.rpartition("/")
+    if not name or len(place) <= len(SCHEME):
+        raise ValueError(f"{url!r} names no object: pass {SCHEME}BUCKET/NAME")
+    return place, name
+
+
 def memory(data: bytes = b"") -> int:
     """Returns the descriptor of memory without a name, which the caller closes."""
     fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC)
@@ -179,11 +187,16 @@ class Bucket:
         return stamp
 
     def keys(self, prefix: str = "") -> list[str]:
+        return list(self.sizes(prefix))
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Returns {key: bytes}."""
         fd = memory()
         try:
             n_bytes, _ = self._call(_LIST, prefix, 0, fd)
             with mmap.mmap(fd, n_bytes) if n_bytes else contextlib.nullcontext(b"") as text:
-                return [os.fsdecode(line.partition(b" ")[2]) for line in text[:n_bytes].split(b"\0")[:-1]]
+                lines = (line.partition(b" ") for line in text[:n_bytes].split(b"\0")[:-1])
+                return {os.fsdecode(key): int(length) for length, _, key in lines}
         finally:
             os.close(fd)
 

@@ -108,6 +108,8 @@ class Process:
                     metadata = memory[:order["bytes"]]
                 commit = self._commit_upload if bucket.is_bucket(order["folder"]) else self._commit
                 self.tell(do="commit", number=order["number"], **commit(order, metadata))
+            elif order["do"] == "delete":
+                self.tell(do="delete", **self._timed(order, lambda: self._uploads_to(order).delete(order["name"])))
             elif order["do"] == "forget":
                 self._forget()   # before the trainer takes more
                 self.tell(do="forget")

@@ -207,6 +207,18 @@ class Saver:
         self._open += 1
         self._heard = (self._heard[0], time.monotonic())
 
+    def send_delete(self, order: dict[str, Any]) -> None:
+        """Has an object deleted. Raises Ended or OSError."""
+        self.start()
+        assert self._process is not None
+        try:
+            self._process.send({**order, "do": "delete"})
+        except Ended:
+            self._lose()
+            raise
+        self._open += 1
+        self._heard = (self._heard[0], time.monotonic())
+
     def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
         """Returns the answers that have come, after at most so long. None: when one has come, or the process is silent. Raises
         Ended if the process has ended: then another one is started for the next snapshot."""

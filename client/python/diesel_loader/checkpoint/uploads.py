@@ -67,6 +67,8 @@ class Uploads:
     def write(self, order: dict[str, Any], memory_fd: int, sums: list[list[int]]) -> str | None:
         """Returns an error."""
         name = order["name"]
+        if order.get("alone"):
+            return _failure_of(lambda: self._bucket.put(name, memory_fd, order["bytes"], replace=True))
         if order["later"]:
             return self._write_part(order, memory_fd, sums)
         try:
@@ -78,6 +80,10 @@ class Uploads:
         except OSError as error:
             return _text(error)
         return self._finish(order, {order["file"]: sums})
+
+    def delete(self, name: str) -> str | None:
+        """Returns an error."""
+        return _failure_of(lambda: self._bucket.delete(name))
 
     def _finish(self, order, files):
         """Writes the manifest, and removes what makes way."""
@@ -161,6 +167,14 @@ class Uploads:
 
 def _mark(order, rank):
     return f"{order['name']}/.rank-{rank}-{order['attempt']}.json"
+
+
+def _failure_of(request):
+    try:
+        request()
+    except OSError as error:
+        return _text(error)
+    return None
 
 
 def _text(error):

@@ -296,6 +296,24 @@ class Frameworks(s3.Bucket):
         third = Progress()
         self.assertTrue(manager(third).load(40))
         self.assertEqual(third.step, 40)
+        shard = next(key for key in self.objects.keys("step-50/") if key.endswith(".distcp"))
+        self.objects.put_bytes(shard, b"!" * self.objects.sizes(shard)[shard], replace=True)
+        fourth = manager(Progress())
+        self.assertTrue(fourth.load())
+        self.assertEqual(fourth.states["train_state"].step, 40)
+        self.said("checkpoint s3://.*/step-50 cannot be read: .* do not match their checksum: passed over$")
+        fourth.states["train_state"].step = 50
+        fourth.save(50)   # in place of the damaged one
+        fourth.close()
+        fifth = Progress()
+        self.assertTrue(manager(fifth).load())
+        self.assertEqual((fifth.step, self.lines), (50, []))
+        for key in self.objects.keys():
+            if key.endswith(".metadata"):
+                self.objects.put_bytes(key, b"!", replace=True)
+        with self.assertRaisesRegex(OSError, "no checkpoint that can be read"):   # no training from half-read weights
+            manager(Progress()).load()
+        self.assertRegex("\n".join(self.lines), r"^(checkpoint s3://\S*/step-\d0 cannot be read: .metadata: .*: passed over\n?){2,}$")
 
 
 class Lightning(s3.Bucket):

@@ -26,7 +26,7 @@ from torch.futures import Future
 
 from ..on_demand import dieselctl
 from . import folder, image, ranks
-from .bucket import SCHEME, Bucket, Downloaded, is_bucket
+from .bucket import METADATA, SCHEME, Bucket, Downloaded, is_bucket
 from .persist import RECORD
 from .persister import Ended
 from .restoring import Undo, check_names
@@ -302,6 +302,10 @@ class _Files(FileSystem):
             yield stream
 
 
+class Unreadable(OSError):
+    """The checkpoint is damaged, or of a later version: an older one may be whole."""
+
+
 class Reader(FileSystemReader):
     """A storage_reader for torch.distributed.checkpoint.load(): of a folder, or of s3://BUCKET/PREFIX, of which each rank reads the
     objects that it needs to memory, and compares them with their checksums.
@@ -330,7 +334,14 @@ class Reader(FileSystemReader):
             return self._files.path(file)
         except (folder.Damaged, folder.Foreign) as wrong:
             self._close()
-            raise OSError(f"checkpoint {self._place} cannot be read: {wrong}") from None
+            raise Unreadable(f"checkpoint {self._place} cannot be read: {wrong}") from None
+
+    def verify_metadata(self) -> None:
+        """In a bucket. Raises OSError: Unreadable if it is damaged."""
+        try:
+            self._path_of(METADATA, None)
+        finally:
+            self._close()
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         try:

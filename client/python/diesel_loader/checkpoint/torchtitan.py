@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torchtitan.components import checkpoint
 
 from ..on_demand import dieselctl
 from . import folder as folders
 from . import ranks
 from .bucket import Bucket, is_bucket
-from .distributed import Reader, Writer
+from .distributed import Reader, Unreadable, Writer
 
 _NAME = re.compile(r"step-(\d+)")
 
@@ -39,6 +40,7 @@ class CheckpointManager(checkpoint.CheckpointManager):
 
     def __init__(self, config: Any, **options: Any) -> None:
         self._writer = Writer()
+        self._passed_over: set[str] = set()   # checkpoints in a bucket, which make way for new ones of the same step
         super().__init__(config, **options)
 
     @torch.no_grad()
@@ -46,6 +48,8 @@ class CheckpointManager(checkpoint.CheckpointManager):
                  to_hf: bool = False) -> Any:
         if to_hf:
             return super().dcp_save(state_dict, checkpoint_id, async_mode, enable_garbage_collection, to_hf)
+        if checkpoint_id in self._passed_over and ranks.rank() == 0:
+            self._unname(checkpoint_id)
         dcp.save(state_dict, checkpoint_id=checkpoint_id, storage_writer=self._writer)
         return None
 
@@ -72,10 +76,24 @@ class CheckpointManager(checkpoint.CheckpointManager):
     def _load(self, step: int = -1) -> bool:
         if not is_bucket(self.folder):
             return super()._load(step)
-        found = self._find_load_step() if step == -1 else step
-        if found != -1:
-            self.dcp_load(self._states_to_load(found == 0), self._create_checkpoint_id(found), from_hf=False, from_quantized=False)
-            return True
+        steps = [step] if step != -1 else [found for found, _ in reversed(ranks.of_first(lambda: self._whole(self.folder)))]
+        for found in steps:
+            path = self._create_checkpoint_id(found)
+            why = ranks.of_first(lambda path=path: _wrong_metadata(path)) if step == -1 else None
+            try:
+                if why is None:
+                    self.dcp_load(self._states_to_load(found == 0), path, from_hf=False, from_quantized=False)
+                    return True
+            except CheckpointException as error:   # on all ranks
+                failures = [failure for failure, _ in error.failures.values()]
+                if step != -1 or not all(isinstance(failure, Unreadable) for failure in failures):
+                    raise
+                why = str(failures[0])
+            if ranks.rank() == 0:
+                log.warning("%s: passed over", why)
+            self._passed_over.add(path)
+        if self._passed_over:
+            raise OSError(f"{self.folder} has no checkpoint that can be read: to train from scratch, use another folder")
         bucket, self.folder = self.folder, ""   # torchtitan would look into it by fsspec
         try:
             return super()._load()
@@ -99,6 +117,15 @@ class CheckpointManager(checkpoint.CheckpointManager):
             for _, path in self._whole(self.folder)[:-self.keep_latest_k]:
                 self.purge_queue.put(path)
 
+    def _unname(self, path):
+        """Removes the manifest, without which the objects count as left by an earlier attempt."""
+        try:
+            with Bucket(path, dieselctl()) as bucket:
+                bucket.delete(folders.MANIFEST)
+            self._passed_over.discard(path)
+        except OSError as error:
+            log.warning("%s is damaged and cannot be removed: %s", path, error.strerror or error)
+
     def _purge_bucket(self):
         try:
             with Bucket(self.folder, dieselctl()) as bucket:
@@ -106,3 +133,12 @@ class CheckpointManager(checkpoint.CheckpointManager):
                     bucket.remove(os.path.basename(path))
         except OSError as error:
             log.warning("old checkpoints in %s are not removed: %s. The next save tries again", self.folder, error.strerror or error)
+
+
+def _wrong_metadata(path):
+    """torch.distributed.checkpoint makes an AssertionError of what its reader says of it."""
+    try:
+        Reader(path).verify_metadata()
+    except Unreadable as wrong:
+        return str(wrong)
+    return None

@@ -157,6 +157,19 @@ class Mds(Case):
                 self.assertEqual(row, {one: wanted[row["id"]][one] for one in endings})
         self.assertEqual(pickle.loads(self.all_of(self.folder / "mds.diesel")[0]["pickle"]), (1, 2))
 
+    def test_samples_of_pickles_only_are_exported_and_never_decoded(self):
+        with MDSWriter(out=str(self.folder / "src"), columns={"pickle": "pkl"}) as writer:
+            writer.write({"pickle": (1, 2)})
+        for step in (("index", self.folder / "src", "-o", self.dataset), ("export", self.dataset, self.folder / "mds", "--to", "mds"),
+                     ("index", self.folder / "mds", "-o", self.folder / "mds.diesel")):
+            done = run(*step)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertEqual((len(dataset), dataset.fields), (1, ()))
+        with self.assertRaisesRegex(ValueError, "column 'pickle' of .* may hold pickles"):
+            dataset[0]
+        self.assertEqual(pickle.loads(self.all_of(self.folder / "mds.diesel")[0]["pickle"]), (1, 2))
+
     def all_of(self, path):
         dataset = diesel_loader.Dataset(path)
         return dataset.__getitems__(range(len(dataset)))

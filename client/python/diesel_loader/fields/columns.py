@@ -66,17 +66,22 @@ class ColumnReader(decode.Reader):
         except ValueError:
             raise decode.damaged(f"the columns of {path} are damaged: run `dieselctl snapshot {path}`") from None
         self.columns = tuple(name for name, encoding in self._encodings.items() if encoding.partition(":")[0] not in RUNS_CODE)
-        super().__init__(form, self.columns if names is None else names, path, native_field)
+        super().__init__(form, (self.columns or None) if names is None else names, path, native_field)   # None: value() refuses them
         for name in self._stored:
             if name in self.columns:
                 continue
             if name in self._encodings:
-                raise ValueError(f"column {name!r} of {path} may hold pickles, which run code when they are read: leave it out of fields=")
+                raise self._pickles(name)
             raise ValueError(f"{path} has no column {name!r}, but {', '.join(self.columns)}")
+
+    def _pickles(self, name: str) -> ValueError:
+        return ValueError(f"column {name!r} of {self.path} may hold pickles, which run code when they are read: leave it out of fields=")
 
     def value(self, name: str, kind: int, address: int, size: int, named: Callable[[int], str], i: int) -> Any:
         if kind != native.FIELD_ENCODED:
             return super().value(name, kind, address, size, named, i)
+        if name not in (self.columns or ()):
+            raise self._pickles(name)
         encoding, is_mds = self._encodings[name], self.layout == native.LAYOUT_MDS
         package = "mosaicml-streaming" if is_mds else "litdata"
         try:

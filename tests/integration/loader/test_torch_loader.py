@@ -614,7 +614,7 @@ class DaemonDeathTest(unittest.TestCase):
         chunk = next((self.dataset / "chunks").iterdir())
         data = bytearray(chunk.read_bytes())
         data[len(data) // 2] ^= 0x10
-        chunk.chmod(0o600)
+        chunk.chmod(0o644)  # as the snapshot: nobody may read less
         chunk.write_bytes(data)
         with Daemon(self.folder):
             loader = diesel.DataLoader(self.dataset, batch_size=8)

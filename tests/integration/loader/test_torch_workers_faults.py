@@ -151,7 +151,7 @@ class FaultTest(WorkersCase):
         chunk = next((dataset / "chunks").iterdir())
         data = bytearray(chunk.read_bytes())
         data[len(data) // 2] ^= 0x10
-        chunk.chmod(0o600)
+        chunk.chmod(0o644)  # as the snapshot: nobody may read less
         chunk.write_bytes(data)
         loader = diesel.DataLoader(dataset, batch_size=8, transform=first_bytes, num_workers=2)
         with self.assertRaisesRegex(DamagedData, chunk.stem):

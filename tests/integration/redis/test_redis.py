@@ -152,11 +152,12 @@ class RedisTest(Case):
             url = self.server.url("team/ds")
             for words in (("rm", copy, "class0/0.bin"), ("rm", "-r", copy, "class0"), ("pack", "--append", self.source, copy),
                           ("pack", "--append", "--meta", url, self.source, copy), ("purge", "--keep", "1", copy), ("snapshot", copy),
-                          ("snapshot", "--frozen", copy), ("rebuild", copy), ("rebuild", "--meta", url, copy), ("verify", "--repair", copy),
+                          ("snapshot", "--frozen", copy), ("rebuild", copy), ("rebuild", "--meta", url, copy),
                           ("ls", "--meta", copy), ("log", copy), ("cat", "--meta", copy, "class0/0.bin"), ("ls", "--version", "7", copy)):
                 self.one_line(dieselctl(*words, check=1), f"{copy} is a copy", "dieselctl rebuild --meta")
             self.assertIn(f"{copy} is a copy", dieselctl("stat", copy).stdout)
-            self.assertIn(f"{copy} is a copy", dieselctl("verify", copy, check=1).stdout)
+            for words in ([], ["--repair"]):
+                self.assertIn(f"{copy} is a copy", dieselctl("verify", *words, copy, check=1).stdout)
             self.assertEqual(content(copy), names)  # its snapshot belongs to the copy
         dieselctl("rm", self.dataset, "class0/3.bin")
         self.assertIn("dieselctl rebuild --meta", dieselctl("stat", copy).stdout)

@@ -387,8 +387,8 @@ static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_pla
 	return place == SAMPLE_PLACE_ITERATOR ? 2 * n_pipes < n : 2 * n_locks > n;
 }
 
-/* sampled_window.c: loader, window and n_steps. With workers, the window ends with the last batch that
- * arrived. -ENOMEM. */
+/* Finds the loader, window and n_steps. With workers, the window ends with the last batch that arrived.
+ * -ENOMEM. */
 static int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	enum sample_place place;

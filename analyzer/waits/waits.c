@@ -172,7 +172,7 @@ static int data_waits_find_reads(const struct timeline_thread *trainer, const st
 	return 0;
 }
 
-/* Finds the waits of a DataLoader without workers (waits_batches.c). */
+/* Finds the waits of a DataLoader without workers. */
 static int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits)
 {
 	struct downloads downloads = {0};

@@ -14,13 +14,13 @@
 #include "assist_message.h"
 #include "daemon/helpers/keeper.h"
 #include "daemon/helpers/message.h"
-#include "lib/error.h"
-#include "lib/log.h"
 #include "daemon/node/admin.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/error.h"
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
+#include "lib/log.h"
 #include "lib/proc.h"
 
 static helper_run *const runs[HELPER_N_KINDS] = {[HELPER_AHEAD] = assist_reader_run};

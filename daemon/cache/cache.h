@@ -323,6 +323,8 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 bool cache_drop_empty(struct cache *c);
 /* Drops datasets whose files were removed and that nobody uses, also from the staging folder. */
 void cache_drop_removed(struct cache *c);
+/* Marks the chunk as loaded and verified. */
+void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 /* Sets whether the chunk is never evicted. */
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
 /* victim.c: returns the segment as the choice of a victim sees it. wanting: the dataset of the chunk that
@@ -353,7 +355,6 @@ struct segment *cache_pick_victim(struct cache *c, const struct candidates *whic
 				  uint32_t distance);
 /* Clears all victim lists. Call after datasets or shares have changed. */
 void cache_forget_victims(struct cache *c);
-void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 
 /* Asserts the invariants of the cache, in builds with assertions. Called at the end of each turn of the event
  * loop. */

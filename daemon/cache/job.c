@@ -118,7 +118,6 @@ static void watch_process(struct job *j)
 	uv_poll_start(&j->process, UV_READABLE, on_process);
 }
 
-/* job_origin.c */
 /* Fills in *o from the client's report. */
 static void job_origin_said(struct job_origin *o, const struct wire_origin *said)
 {

@@ -10,10 +10,10 @@
 #include <math.h>
 
 #include "cluster_private.h"
+#include "dataset/owner.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
 #include "lib/list.h"
-#include "dataset/owner.h"
 
 /* The node's groups and their members. The registry's thread passes lists; the latest list of a group is
  * valid. */

@@ -5,11 +5,11 @@
 #include <stdio.h>
 
 #include "control_private.h"
+#include "json_text.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/proc.h"
-#include "json_text.h"
-#include "lib/cleanup.h"
 
 #define HISTORY_MAX_AGE_S (UINT64_C(7) * 86400)
 

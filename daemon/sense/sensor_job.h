@@ -38,6 +38,9 @@ struct sensed_job {
  * and how much of it is in memory. */
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample);
 
+/* Returns a reading by its age, 0: the latest; NULL: there is none. */
+const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age);
+
 /* sensor_rates.c: pure. */
 
 /* Fills in the figures of arrived chunks, from the latest reading and earlier ones. shares: true if the job
@@ -58,5 +61,3 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
  * docs/explanation/tuning.md has the formulas. pool_threads: size of the daemon's pool, the maximum number of
  * threads that a job can use. */
 void sensed_rates(struct stall_sample *sample, double pool_threads);
-
-const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age);

@@ -9,11 +9,11 @@
 #include "client/diesel.h"
 #include "dataset/subset.h"
 #include "kept.h"
+#include "lib/array.h"
 #include "lib/clock.h"
 #include "lib/list.h"
-#include "session.h"
-#include "lib/array.h"
 #include "lib/minmax.h"
+#include "session.h"
 
 #define MAX_MEMBERS 16 /* bounds the cost of finding a batch; further members form another group */
 

@@ -5,8 +5,8 @@
  * several knobs at once. A settled job gets the one knob that a stall needs, or less of one that is too high.
  * An idle job returns resources.
  */
-#include "round.h"
 #include "lib/units.h"
+#include "round.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -16,10 +16,10 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/redis/redis_scripts.h"
+#include "lib/units.h"
 #include "meta_redis_private.h"
 #include "redis_rows.h"
-#include "lib/units.h"
-#include "dataset/redis/redis_scripts.h"
 
 /* Reads the metadata on a Redis server, for readers and for a transaction. */
 

@@ -9,11 +9,11 @@
 #include "dataset/chunk_id.h"
 #include "dataset/path_order.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/fd_io.h"
 #include "lib/sorted.h"
 #include "lib/text.h"
 #include "snapshot_parts.h"
-#include "lib/clock.h"
 
 /* Writes the hash index from its first bucket to its last. Equal hashes show names that are both a file and a
  * directory. */

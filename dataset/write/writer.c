@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "dataset/frozen.h"
-#include "dataset/snapshot_retained.h"
 #include "dataset/snapshot/snapshot_build.h"
+#include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"

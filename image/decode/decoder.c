@@ -14,7 +14,7 @@
  * RGB (jdsample.c's h2v2_fancy_upsample(), jdcolor.c's ycc_rgb_convert()).
  */
 
-/* Makes rows of pixels from planes (decoder.c). Initialise with zeros; call planes_free() at the end. */
+/* Makes rows of pixels from planes. Initialise with zeros; call planes_free() at the end. */
 struct planes {
 	uint32_t width, height;
 	const uint8_t *luma, *chroma[2];

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataset/chunk.h"
 #include "lib/clock.h"
+#include "lib/fd_io.h"
 #include "lib/list.h"
 #include "lib/log.h"
-#include "dataset/chunk.h"
-#include "lib/fd_io.h"
 
 #define STUCK_NS (10 * NS_PER_S)
 /* Pause before a chunk that could not be read is read again: access or the chunk may come back. */

@@ -48,19 +48,7 @@
 #define CHUNK_MIN_BYTES     (4u << 20)
 #define CHUNK_MAX_BYTES     (64u << 20)
 #define CHUNK_DEFAULT_BYTES (8u << 20)
-
-/* Returns true if a failed read found wrong bytes, or something else in the chunk's place. After any other
- * failure, nothing is known about the bytes. */
-static inline bool chunk_is_damage(int result)
-{
-	return result == -EBADMSG || result == -EPROTONOSUPPORT || result == -ELOOP;
-}
-
-/* Remedy for a chunk that storage does not have, for error_advise(). */
-#define CHUNK_MISSING                                                                                        \
-	"it was deleted, or belongs to a version that was purged: open the newest version, or restore it "   \
-	"with `dieselctl verify --repair`"
-#define CHUNK_NAME_MAX 4095u
+#define CHUNK_NAME_MAX      4095u
 /* maximum length of a sample. One that is longer than the chunk size gets its own chunk. */
 #define CHUNK_SAMPLE_MAX_BYTES (1u << 30)
 
@@ -190,6 +178,18 @@ const char *chunk_layout_name(enum chunk_layout layout);
 
 /* Finds the columns in a head that is in memory up to payload_offset. -EBADMSG: they lie outside. */
 int chunk_columns(const struct chunk_header *header, struct columns *ret);
+
+/* Returns true if a failed read found wrong bytes, or something else in the chunk's place. After any other
+ * failure, nothing is known about the bytes. */
+static inline bool chunk_is_damage(int result)
+{
+	return result == -EBADMSG || result == -EPROTONOSUPPORT || result == -ELOOP;
+}
+
+/* Remedy for a chunk that storage does not have, for error_advise(). */
+#define CHUNK_MISSING                                                                                        \
+	"it was deleted, or belongs to a version that was purged: open the newest version, or restore it "   \
+	"with `dieselctl verify --repair`"
 
 /* Returns the length of the chunk's file. */
 static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)

@@ -559,7 +559,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 		lease_release(lease);
 		return -EAGAIN;
 	}
-	*ret = (struct diesel_batch){.epoch = d.epoch,
+	struct diesel_batch batch = {.epoch = d.epoch,
 				     .index = d.index,
 				     .n_items = d.n_items,
 				     .item_bytes = d.item_bytes,
@@ -571,23 +571,25 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	} else if (d.status < 0) {
 		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)buffer);
 		*ret_status = d.status;
-		*ret = (struct diesel_batch){.epoch = d.epoch, .index = d.index};
+		batch = (struct diesel_batch){.epoch = d.epoch, .index = d.index};
 		r = 1;
 	} else {
-		ret->packed = d.item_bytes ? buffer + a->layout.payload_offset : NULL;
-		ret->items = (const struct diesel_item *)buffer;
+		batch.packed = d.item_bytes ? buffer + a->layout.payload_offset : NULL;
+		batch.items = (const struct diesel_item *)buffer;
 		if (a->has_views) {
 			struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
 
-			ret->items = items;
+			batch.items = items;
 			r = fill_views(s, items, (const struct ring_item *)buffer, d.n_items,
 				       s->request.recipe.damage == RECIPE_DAMAGE_SKIP ? d.n_damaged : 0);
 		}
 	}
 	if (r != 0)
 		lease_release(lease);
-	if (r >= 0)
+	if (r >= 0) { /* else *ret is unchanged: the batch is requested again */
+		*ret = batch;
 		s->index = d.index + s->request.stride;
+	}
 	tell_asked(s);
 	return r;
 }

@@ -211,7 +211,9 @@ static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
 	seen[b.items[0].sample]++;
 	seen[b.items[1].sample]++;
 	diesel_batch_release(b.lease);
+	b.epoch = UINT64_MAX;
 	assert_int_equal(diesel_session_next(s, &b), -EPROTO);
+	assert_int_equal(b.epoch, UINT64_MAX); /* no error of a batch: the same one is requested again */
 	assert_string_equal(diesel_session_error(s),
 			    "dieseld published batch 7 of epoch 0, expected batch 1 of epoch 0");
 	read_epoch(s, seen, &n_errors);

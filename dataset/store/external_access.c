@@ -73,7 +73,8 @@ static bool may_all(int fd, unsigned right)
 	       getxattr(fd_path(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
 }
 
-bool external_is_public(int fd, const char *path)
+/* Returns true if everybody may read the file, by this path without links. */
+static bool is_public(int fd, const char *path)
 {
 	_cleanup_(closep) int folder =
 	    may_all(fd, READ) ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC) : -EBADF;
@@ -126,6 +127,11 @@ static bool is_listed(const char *name)
 	return false;
 }
 
+bool external_is_public(int fd, const char *path)
+{
+	return is_public(fd, path) || is_listed(path);
+}
+
 static bool is_ours(const struct external_maker *m)
 {
 	return m->is_trusted ||
@@ -163,7 +169,7 @@ int external_may_read(const struct external *e, int fd, const struct stat *st, s
 	if (n < 1)
 		return error_errno(err, -errno, "cannot find the folder of %s", e->name);
 	path[n] = '\0';
-	return path[0] == '/' && (external_is_public(fd, path) || is_listed(path)) ? 0 : refuse(e, err);
+	return path[0] == '/' && external_is_public(fd, path) ? 0 : refuse(e, err);
 }
 
 /* Returns the length of the bucket's own URL. */

@@ -11,5 +11,6 @@
 int external_may_read(const struct external *e, int fd, const struct stat *st, struct error *err);
 /* The source is an object of a bucket. */
 int external_may_read_object(const struct external *e, struct error *err);
-/* Returns true if everybody may read the open file, by this path without links. */
+/* Returns true if everybody may read the open file, by this path without links, or if EXTERNAL_PLACES lists
+ * its place. */
 bool external_is_public(int fd, const char *path);

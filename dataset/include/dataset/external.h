@@ -65,8 +65,9 @@ int external_in_head(const struct chunk_header *header, struct external *ret);
 void external_trust(struct external *e);
 
 /* Returns the name by which samples of this source are read. If a link of another user leads to a file that
- * everybody may read, that is the link's target. Other such files are refused by external_stat(), because
- * the dataset would show them to all of its readers. free() it. NULL: errno. */
+ * everybody may read, or in a place of EXTERNAL_PLACES, that is the link's target. Other such files are
+ * refused by external_stat(), because the dataset would show them to all of its readers. free() it. NULL:
+ * errno. */
 char *external_find_name(const char *name);
 /* Gets the length and the stamp of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
 int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err);

@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import time
 import unittest
+import unittest.mock
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -687,7 +688,10 @@ class OtherUsers(Index):
         done = dieselctl("index", "--rows", self.folder / "rows", "-o", self.dataset)
         self.assertEqual(done.returncode, 1, done.stdout)
         self.assertIn("is not read, because a link of another user leads to it", done.stderr)
+        with unittest.mock.patch.dict(os.environ, DIESEL_SOURCES=str(self.folder)):
+            self.index("--rows", self.folder / "rows")
         diary.chmod(0o644)
+        os.utime(diary, ns=(7, 7))
         self.index("--rows", self.folder / "rows")
         os.chown(max((self.dataset / "chunks").iterdir()), NOBODY, NOBODY)
         self.assertEqual([read(name).stdout for name in "a"], [secret])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "metrics_private.h"
+#include "metrics.h"
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -102,7 +102,8 @@ static uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index)
 	return i < k->n ? k->places[i].buffer : BATCH_BUFFER_NONE;
 }
 
-uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
+/* Returns how many consecutive batches, from this one on, are kept. */
+static uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
 {
 	uint64_t position = kept_position(k->n_batches, epoch, index);
 	uint32_t first = find(k, position), last = first, end = k->n;

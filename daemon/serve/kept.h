@@ -58,6 +58,3 @@ static inline uint64_t kept_bytes(const struct kept *k)
 {
 	return k->buffers ? k->buffers->n_live * k->buffers->buffer_bytes : 0;
 }
-
-/* Returns how many consecutive batches, from this one on, are kept. */
-uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index);

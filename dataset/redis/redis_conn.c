@@ -26,7 +26,6 @@
 #include "redis_refusal.h"
 #include "redis_scripts.h"
 #include "redis_tls.h"
-#include "redis_wait.h"
 
 struct redis_tls_config {
 	SSL_CTX *context;
@@ -36,6 +35,18 @@ struct redis_tls_config {
 struct redis_tls {
 	SSL *ssl;
 };
+
+/* Waits for one descriptor. Returns the events that poll() found, 0 after a signal, or -ETIMEDOUT. */
+static int redis_wait(int fd, short events, uint64_t until_ns)
+{
+	uint64_t now_ns = clock_monotonic_ns();
+	struct pollfd p = {.fd = fd, .events = events};
+	int n = now_ns < until_ns ? poll(&p, 1, (int)((until_ns - now_ns) / NS_PER_MS) + 1) : 0;
+
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	return n == 0 ? -ETIMEDOUT : p.revents;
+}
 
 static int make_context(struct redis_tls_config *c)
 {

@@ -61,7 +61,7 @@ class House(unittest.TestCase):
         found = {path.name for folder in ("integration", "fault") for path in (ROOT / "tests" / folder).rglob("*.py")
                  if path != pathlib.Path(__file__) and re.search(r"skip[^\n]*(sanitizer|AddressSanitizer)", path.read_text())}
         self.assertEqual(found, {"test_top.py", "test_dieseld_limits.py",   # top_gpus and dieseld_cores
-                                 "test_dieseld_serving.py", "test_torch_workers_results.py"})   # run without one only
+                                 "test_dieseld_serving.py", "test_fields_loader.py", "test_torch_workers_results.py"})  # run without one only
 
     def test_the_source_distribution_has_what_libdiesel_is_built_from(self):
         """With a folder missing in pyproject.toml, only the builds of wheels would fail."""

@@ -205,10 +205,14 @@ class Writing(s3.Bucket):
         self.objects.delete("step-0/manifest.json")
         with self.assertRaisesRegex(BaseException, "step-0 cannot be read: it has no manifest.json"):
             dcp.load(found, storage_reader=Reader(paths[0]))
+        theirs = ["step-0/data/0.bin", "step-0/notes.txt"]   # of the user
+        for key in theirs:
+            self.objects.put_bytes(key, b"some")
         dcp.save(state, checkpoint_id=paths[0], storage_writer=writer)   # over half of one
         writer.wait()
         dcp.load(found, storage_reader=Reader(paths[0]))
-        self.assertEqual(len(self.objects.keys("step-0/")), 3)
+        self.assertEqual([key for key in self.objects.keys("step-0/") if key in theirs], theirs)
+        self.assertEqual(len(self.objects.keys("step-0/")), 3 + len(theirs))
 
     def test_others_get_as_long_again_as_an_upload_took(self):
         process, marks = persist.Process.__new__(persist.Process), iter([None, None, None])

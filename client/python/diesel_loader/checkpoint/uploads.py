@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 import zlib
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 PAUSE_S = 0.5   # between two looks for the others' marks, each of which is a request
+_OF_RANK = re.compile(r"(__\d+_0|\.rank-\d+)-[0-9a-f]{32}\.(distcp|json)")   # names of a rank's objects
 
 
 class Uploads:
@@ -98,9 +100,10 @@ class Uploads:
             lost = self._has_lost()
             if lost:
                 return lost   # this checkpoint may be damaged, so that the old ones are needed
-            if order["later"]:   # marks, and what earlier attempts have left
+            if order["later"]:   # marks, and what earlier attempts have left, but nothing of the user's
                 for key in self._bucket.keys(name + "/"):
-                    if key.removeprefix(name + "/") not in (*files, folder.MANIFEST):
+                    file = key.removeprefix(name + "/")
+                    if _OF_RANK.fullmatch(file) and file not in files:
                         self._bucket.delete(key)
             while self._old:
                 self._bucket.remove(self._old[0])

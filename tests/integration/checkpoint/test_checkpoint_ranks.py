@@ -269,11 +269,16 @@ class Writing(Case):
         writer.wait()
         self.state["model"]["weight"] = wanted
         self.check(os.path.join(self.folder, "step-2"))
-        dcp.save(self.state, checkpoint_id=os.path.join(self.folder, "step-2"), storage_writer=writer)   # again, over the first
-        writer.wait()
-        self.check(os.path.join(self.folder, "step-2"))
+        for name in ("step-2", "step-3"):   # again, over the first, and where only the user has a file
+            path = pathlib.Path(self.folder, name)
+            (path / "tokens").mkdir(parents=True)
+            (path / "config.json").write_text("{}")
+            dcp.save(self.state, checkpoint_id=path, storage_writer=writer)
+            writer.wait()
+            self.check(path)
+            self.assertEqual(sorted(os.listdir(path)), [".metadata", "__0_0.distcp", "config.json", "manifest.json", "tokens"])
         self.assertLess(os.stat(os.path.join(self.folder, "step-2", "__0_0.distcp")).st_size, 1 << 20)   # of a part, only the part
-        self.assertEqual(self.names(), ["step-0", "step-1", "step-2"])
+        self.assertEqual(self.names(), ["step-0", "step-1", "step-2", "step-3"])
 
     def test_what_a_killed_save_has_left_is_not_taken_for_this_one_s(self):
         for attempt in ("", ".0123456789abcdef0123456789abcdef"):

@@ -13,6 +13,7 @@ import json
 import mmap
 import os
 import platform
+import re
 import select
 import signal
 import socket
@@ -39,6 +40,7 @@ LATER_DEAD_S = 20   # the same after the trainer has died: a rank that has not b
 DEAD_S = 60         # age from which a half-written file without a lock counts as left by a killed process
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
 _FILE_PART = ".diesel-part"
+_OURS = re.compile(r"__\d+_\d+\.distcp|\.metadata|manifest\.json")   # files of a checkpoint of several ranks
 _LOWEST = 2 << 13 | 7   # of the best-effort class: idle could wait forever
 
 
@@ -509,7 +511,7 @@ def _exchange(fd: int, one: str, other: str) -> bool:
 
 def _take_name(fd, part, name):
     """Renames the written folder to its name, and puts both names on disk. One that has the name already, as with
-    torch.distributed.checkpoint's overwriting, makes way."""
+    torch.distributed.checkpoint's overwriting, makes way, except for the user's files in it."""
     try:
         os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
     except OSError as error:
@@ -517,14 +519,25 @@ def _take_name(fd, part, name):
             raise
         if _exchange(fd, part, name):
             os.fsync(fd)
-            folder.remove_in(fd, part)
+            old = part
         else:
             old = f".{name}.gone"
             folder.remove_in(fd, old)
             os.rename(name, old, src_dir_fd=fd, dst_dir_fd=fd)
             os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
-            folder.remove_in(fd, old)
+        _move_theirs(fd, old, name)
+        folder.remove_in(fd, old)
     os.fsync(fd)
+
+
+def _move_theirs(fd, old, name):
+    """Moves what no checkpoint has, such as a configuration, from one folder to the other."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+    with _opened(old, flags, fd) as old_fd, _opened(name, flags, fd) as new_fd:
+        for file in os.listdir(old_fd):
+            if not _OURS.fullmatch(file):
+                os.rename(file, file, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+        os.fsync(new_fd)
 
 
 def _hold(fd):

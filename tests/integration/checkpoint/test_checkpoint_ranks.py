@@ -280,6 +280,19 @@ class Writing(Case):
         self.assertLess(os.stat(os.path.join(self.folder, "step-2", "__0_0.distcp")).st_size, 1 << 20)   # of a part, only the part
         self.assertEqual(self.names(), ["step-0", "step-1", "step-2", "step-3"])
 
+    def test_a_forked_process_leaves_the_parent_s_save_alone_and_waits_for_its_own(self):
+        writer = Writer()
+        self.addCleanup(writer.close)
+        dcp.save(self.state, checkpoint_id=os.path.join(self.folder, "step-1"), storage_writer=writer)
+        pid = os.fork()
+        if pid == 0:
+            dcp.save(self.state, checkpoint_id=os.path.join(self.folder, "step-2"), storage_writer=writer)
+            writer.close()
+            os._exit(0 if "step-2" in self.names() else 1)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
+        writer.wait()
+        self.assertEqual(self.names(), ["step-1", "step-2"])
+
     def test_what_a_killed_save_has_left_is_not_taken_for_this_one_s(self):
         for attempt in ("", ".0123456789abcdef0123456789abcdef"):
             part = os.path.join(self.folder, f".step-1{attempt}.part")

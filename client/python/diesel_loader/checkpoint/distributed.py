@@ -125,6 +125,7 @@ class Writer(StorageWriter):
     # For DCP, in the order of its calls
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        self._leave_parents()
         if checkpoint_id is not None:
             self._path = _place(checkpoint_id)
         self._save_id = uuid.uuid4().hex
@@ -215,6 +216,7 @@ class Writer(StorageWriter):
     def wait(self) -> None:
         """Returns when the last checkpoint is on disk. Raises OSError if it could not be written. After async_save(), take the result of
         its future first: until then torch's thread may have more to write."""
+        self._leave_parents()
         self._wait_for_last()
         failure, self._failure = self._failure, None
         if failure:
@@ -222,9 +224,15 @@ class Writer(StorageWriter):
 
     def close(self) -> None:
         """Returns when everything is written. The Writer can be used again."""
-        if os.getpid() == self._pid:
-            self._wait_for_last()
-            self._saver.close()
+        self._leave_parents()
+        self._wait_for_last()
+        self._saver.close()
+
+    def _leave_parents(self):
+        """In a forked process: what the parent has under way is not ours."""
+        if os.getpid() != self._pid:
+            self._saver.forget()
+            self._saver, self._pid, self._failure = Saver(poll=self._poll), os.getpid(), None
 
     def _wait_for_last(self):
         with self._saver.lock:

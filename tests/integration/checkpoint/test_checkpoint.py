@@ -28,6 +28,7 @@ import torch
 
 import diesel_loader.torch
 from diesel_loader.checkpoint import Checkpointer, accelerated as accelerate, control_group, newest, persister, restoring, seal
+from diesel_loader.checkpoint.files import Files
 
 STEPS = 30
 
@@ -131,6 +132,18 @@ class Device(Case):
             checkpointer.wait()
             self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.zeros(1 << 20)))
             self.assertEqual(len(self.names()), 3)
+
+
+    def test_a_framework_s_file_needs_no_call_after_its_save(self):
+        stream, done, path = mock.MagicMock(), [], os.path.join(self.folder, "some.ckpt")
+        stream.record_event().query.side_effect = lambda: bool(done)
+        stream.record_event().synchronize.side_effect = lambda: done.append(True)
+        files = Files()
+        self.addCleanup(files.close)
+        with mock.patch.object(torch.cuda, "current_stream", return_value=stream), mock.patch("diesel_loader.checkpoint.snapshot.is_here", lambda _: False), \
+                mock.patch("diesel_loader.checkpoint.cuda.is_cuda", lambda _: True):
+            files.save({"weight": torch.ones(1 << 20)}, path)
+            support.wait_for(lambda: os.path.exists(path), "the file")
 
 
 class Equal:

@@ -149,13 +149,14 @@ class Saver:
         return SPREAD * (time.monotonic() - self._began_s) if self._began_s else 0.0
 
     def send(self, order: dict[str, Any], image: Image) -> None:
-        """Has the snapshot written. Raises Ended or OSError."""
+        """Has the snapshot written, when it is complete. For an owner that is not called at each step, waits for that. Raises Ended or
+        OSError."""
         self.start()
         self._storage = 0
         with contextlib.suppress(OSError):   # a bucket
             self._storage = os.stat(order["folder"]).st_dev
         self._pending = {**order, "do": "write", "bytes": image.size, "records": len(image.records)}
-        self._send_pending(wait=False)
+        self._send_pending(wait=self._owners_poll is not None)   # nobody might come again before the next save
 
     def _send_pending(self, wait):
         if self._device is not None and not self._device.is_done(wait):

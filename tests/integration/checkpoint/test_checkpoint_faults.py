@@ -201,6 +201,20 @@ class Failing(Case):
         os.kill(saver, signal.SIGCONT)
         support.wait_for(lambda: newest(self.folder).endswith("-step-3"), "the last checkpoint")
 
+    def test_a_forked_worker_that_lives_on_holds_nobody_up(self):
+        self.enterContext(mock.patch.object(persister, "SILENT_S", 5))
+        checkpointer = self.checkpointer()
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        self.addCleanup(os.waitpid, pid, 0)
+        self.addCleanup(os.kill, pid, signal.SIGKILL)
+        self.save(checkpointer)
+        saver = saver_of(os.getpid())
+        checkpointer.close()
+        self.assertEqual(self.lines, [])
+        self.assertFalse(os.path.exists(f"/proc/{saver}"))
+
     def test_a_file_that_may_not_grow(self):
         checkpointer = self.checkpointer()
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

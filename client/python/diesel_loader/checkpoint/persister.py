@@ -117,6 +117,8 @@ class Persister:
     def close(self, beat: Callable[[], int] = lambda: 0, is_silent: bool = False) -> None:
         """Returns when the process has written everything and ended, or gets on no more. beat(): changes as it gets on.
         is_silent: it has not got on for long already."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)   # a forked worker may have it too
         self._end.close()
         before, since = beat(), time.monotonic()
         while True:

@@ -151,6 +151,26 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
 }
 
+/* Warns about an archive whose files are surely the fields of samples. Returns false if it is none. */
+static bool tell_shard(const struct pack_context *c, const struct pack_result *result)
+{
+	uint64_t n_files = c->survey.n_images + c->survey.n_others;
+	const char *ending = strrchr(c->options.source, '.');
+	struct error text = ERROR_INIT;
+
+	if (result->n_alike == 0 || c->survey.as_files || 3 * result->n_alike < n_files)
+		return false;
+	error_set(
+	    &text, 0,
+	    "each file is a sample of its own, but %llu of %llu have the name of the file before up to "
+	    "the first dot, as in a shard of WebDataset. For samples with fields, use dieselctl index %s "
+	    "--output DATASET",
+	    (unsigned long long)result->n_alike, (unsigned long long)n_files,
+	    ending && strcmp(ending, ".tar") == 0 ? c->options.source : "FILE.tar");
+	ctl_warn(c->verb, text.text);
+	return true;
+}
+
 /* Warns about packed samples that ImageFolder would not accept, if the dataset has images. Without the
  * warning, jobs would report an error at best. */
 static void tell_taken(const struct pack_context *c)
@@ -455,7 +475,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 	if (r < 0)
 		return ctl_failed(verb, &err);
-	tell_taken(&context);
+	if (!tell_shard(&context, &result))
+		tell_taken(&context);
 	tell_labels(&context);
 	tell_missing(&context);
 	if (context.json) {

@@ -172,6 +172,7 @@ struct packing {
 	struct path_set paths;
 	char name[CHUNK_NAME_MAX + 1];   /* needed by the survey, which requires a terminator */
 	char sample[CHUNK_NAME_MAX + 1]; /* path of the sample; with labels */
+	char key[CHUNK_NAME_MAX + 1];    /* path of the last file, up to the first dot of its name */
 	struct pack_result result;
 };
 
@@ -261,6 +262,17 @@ static int add_file(struct packing *p, const struct tar_file *file, struct error
 	return r;
 }
 
+/* Counts a file that has the key of the file before, as the members of a sample in a shard of WebDataset. */
+static void compare_key(struct packing *p)
+{
+	const char *slash = strrchr(p->name, '/'), *name = slash ? slash + 1 : p->name;
+	size_t n = (size_t)(name - p->name) + strcspn(name, ".");
+
+	p->result.n_alike += p->name[n] == '.' && strncmp(p->key, p->name, n) == 0 && !p->key[n];
+	memcpy(p->key, p->name, n);
+	p->key[n] = '\0';
+}
+
 static int take(struct packing *p, const struct tar_file *file, struct error *err)
 {
 	size_t length = file->path_length;
@@ -280,6 +292,7 @@ static int take(struct packing *p, const struct tar_file *file, struct error *er
 	r = survey_file(p->options->survey, p->name, err);
 	if (r <= 0)
 		return r;
+	compare_key(p);
 	r = check_new(p, file, err);
 	return r < 0 ? r : add_file(p, file, err);
 }

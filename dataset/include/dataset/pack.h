@@ -76,6 +76,7 @@ struct pack_result {
 	uint64_t n_resumed;   /* files packed by an earlier, interrupted run */
 	uint64_t n_skipped;   /* unreadable */
 	uint64_t n_other;     /* FIFOs, sockets, devices */
+	uint64_t n_alike;     /* of an archive: files named as the file before, up to the first dot */
 	uint64_t version;     /* version of the dataset after the pack */
 };
 

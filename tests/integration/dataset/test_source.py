@@ -86,6 +86,21 @@ class Source(unittest.TestCase):
             self.assertEqual(names(self.dataset), PICTURES)
             self.assertIn("; 4 files left out (not images in a class folder);", said)
 
+    def test_a_shard_of_webdataset_is_told_of_index(self):
+        self.write(*(f"a/{i}.seg.png" if i % 2 else f"a/{i // 2}.jpg" for i in range(6)))
+        shard, fields = self.root / "train-0000.tar", ["0.jpg", "0.cls", "1.jpg", "1.cls"]
+        self.packed(self.archive())   # at most one is alike
+        self.write(*fields)
+        subprocess.run(["tar", "-cf", shard, "-C", self.source, *fields], check=True)
+        shutil.rmtree(self.dataset)
+        self.packed(shard, warns="each file is a sample of its own, but 2 of 4 have the name of the file before up to the first dot, as in a "
+                                 f"shard of WebDataset. For samples with fields, use dieselctl index {shard} --output DATASET")
+        done = dieselctl("index", shard, "--output", self.root / "indexed")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(names(self.root / "indexed")), 2)
+        shutil.rmtree(self.dataset)
+        self.packed("--as-files", shard)
+
     def test_files_are_samples_where_there_are_no_images(self):
         """Where there are no images, the output does not mention other files."""
         self.write("a/1.bin", "a/2.npy", "b/1.txt", "top.bin")
@@ -187,7 +202,7 @@ class Source(unittest.TestCase):
         (self.root / "other/01/other.jpg").write_text("other")
         dieselctl("pack", "--append", self.root / "other", self.dataset)
         done = dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", "2,1"))
-        self.assertEqual(done.returncode, 0)   # it is published
+        self.assertEqual(done.returncode, 0)   # the version is published
         self.assertIn("the label 1 is two classes of", done.stderr)
 
     def test_rows_and_files_that_do_not_fit_are_named(self):

@@ -23,6 +23,8 @@
 #define MAX_THREADS     64
 /* Minimum number of tries in a bucket. A try fails if another writer has published meanwhile. */
 #define MIN_TRIES 16
+/* Minimum number of files from which labels that nearly all differ are taken for texts. */
+#define MIN_TEXTS 32
 
 struct pack_context {
 	const struct option_verb *verb;
@@ -169,6 +171,25 @@ static bool tell_shard(const struct pack_context *c, const struct pack_result *r
 	    ending && strcmp(ending, ".tar") == 0 ? c->options.source : "FILE.tar");
 	ctl_warn(c->verb, text.text);
 	return true;
+}
+
+/* Warns about labels that are surely texts, such as captions, or values. */
+static void tell_texts(const struct pack_context *c)
+{
+	const struct survey *s = &c->survey;
+	uint64_t n_files = s->n_images + s->n_others;
+	const char *table = c->label_options.table, *ending = c->labels ? strrchr(table, '.') : NULL;
+	struct error text = ERROR_INIT;
+
+	if (!ending || n_files < MIN_TEXTS || 10 * s->classes.n < 9 * n_files)
+		return;
+	error_set(
+	    &text, 0,
+	    "%zu classes for %llu files: labels of %s that nearly all differ are surely no classes. To "
+	    "make the columns fields of each sample, use dieselctl pack %s%s DATASET",
+	    s->classes.n, (unsigned long long)n_files, table,
+	    strstr(ending, "json") ? "jsonl:" : "csv:", strcmp(ending, ".tsv") == 0 ? "FILE.csv" : table);
+	ctl_warn(c->verb, text.text);
 }
 
 /* Warns about packed samples that ImageFolder would not accept, if the dataset has images. Without the
@@ -477,6 +498,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_failed(verb, &err);
 	if (!tell_shard(&context, &result))
 		tell_taken(&context);
+	tell_texts(&context);
 	tell_labels(&context);
 	tell_missing(&context);
 	if (context.json) {

@@ -163,6 +163,15 @@ class Source(unittest.TestCase):
         done = dieselctl("verify", "--repair", "--from", self.source, self.dataset)
         self.assertEqual((done.returncode, chunk.read_bytes()), (0, whole), done.stdout + done.stderr)
 
+    def test_labels_that_nearly_all_differ_are_told_of_fields(self):
+        self.write(*(f"{i}.jpg" for i in range(40)))
+        rows = [f"{i}.jpg,a photo of {min(i, 37)}" for i in range(40)]
+        table = self.table("file_name,caption", *rows, name="captions.csv")
+        self.packed(self.source, *table, warns=f"38 classes for 40 files: labels of {table[1]} that nearly all differ are surely no classes. To make "
+                                               f"the columns fields of each sample, use dieselctl pack csv:{table[1]} DATASET")
+        shutil.rmtree(self.dataset)
+        self.packed(self.source, *self.table("file_name,caption", *(f"{i}.jpg,{i % 30}" for i in range(40))))
+
     def test_labels_that_are_numbers_keep_their_order(self):
         self.write("1.jpg", "2.jpg", "3.jpg", "4.jpg")
         warns = " are not 0, 1, 2 and so on, so class numbers differ from the labels: the class of number k is Dataset(...).classes[k]"

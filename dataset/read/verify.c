@@ -9,6 +9,7 @@
 #include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/chunk_id.h"
+#include "dataset/columns.h"
 #include "dataset/dataset.h"
 #include "dataset/meta.h"
 #include "dataset/backend.h"
@@ -38,6 +39,7 @@ struct verify {
 	struct live_sums *sums; /* sums of each object; NULL: metadata and snapshot cannot be compared */
 	unsigned char *buffer;
 	size_t buffer_bytes;
+	bool columns_differ; /* reported already */
 };
 
 /* Sums over the records of a chunk's live samples, in any order, in the metadata and in the chunk. Comparing
@@ -186,6 +188,23 @@ static struct live_sums *sums_of(const struct verify *v, const struct chunk_id *
 	return found ? &v->sums[found - v->objects] : NULL;
 }
 
+/* Compares the layout of all samples, and its columns. */
+static void check_columns(struct verify *v, const struct chunk_header *h)
+{
+	const struct snapshot_info *info = snapshot_info(v->snapshot);
+	struct columns columns;
+
+	if (v->columns_differ || (chunk_layout_of(h->flags) == info->layout &&
+				  chunk_columns(h, &columns) == 0 && columns_equal(columns, info->columns)))
+		return;
+	v->columns_differ = true;
+	damage(v, &(struct verify_damage){
+		      .snapshot_only = true,
+		      .text =
+			  "the snapshot has another layout of the samples than the chunks, or other columns; "
+			  "run `dieselctl rebuild`"});
+}
+
 /* Compares the snapshot's samples of this chunk with its records. */
 static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view, const char *name)
 {
@@ -204,6 +223,7 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 		damage_text(v, &view->header->id, text);
 		return;
 	}
+	check_columns(v, view->header);
 	for (uint64_t i = 0; i < chunk.n_samples; i++) {
 		if (snapshot_sample_get(v->snapshot, chunk.first_sample + i, &s) < 0)
 			continue; /* cannot happen: snapshot_verify() has passed */

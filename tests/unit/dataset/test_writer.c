@@ -2,8 +2,10 @@
 /* Writer, metadata and dataset together: which samples are visible when. */
 #include "tests/support.h"
 
+#include "dataset/checksum/checksum.h"
 #include "dataset/columns.h"
 #include "dataset/dataset.h"
+#include "dataset/lookup/snapshot_format.h"
 #include "dataset/sample.h"
 #include "dataset/verify.h"
 #include "dataset/writer.h"
@@ -11,9 +13,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -667,6 +671,36 @@ static void check_columns(const char *dataset, struct columns wanted)
 	snapshot_close(s);
 }
 
+/* Replaces the columns in the snapshot by others of the same length, with checksums that agree. */
+static void plant_columns(const char *dataset, struct columns from, struct columns to)
+{
+	char *path = path_in(dataset, "snapshot");
+	int fd = open(path, O_RDWR);
+	off_t bytes = lseek(fd, 0, SEEK_END);
+	unsigned char *file = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	struct snapshot_header *h = (struct snapshot_header *)file;
+	struct snapshot_extent *s = &h->sections[SNAPSHOT_CHUNKS];
+
+	assert_true(file != MAP_FAILED);
+	void *at = memmem(file + s->offset, s->bytes, from.data, from.bytes);
+
+	assert_non_null(at);
+	assert_int_equal(from.bytes, to.bytes);
+	memcpy(at, to.data, to.bytes);
+	s->xxh3 = checksum_xxh3(file + s->offset, s->bytes);
+	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
+	munmap(file, (size_t)bytes);
+	close(fd);
+	free(path);
+}
+
+static void expect_columns(const struct verify_damage *damage, void *context)
+{
+	assert_true(damage->snapshot_only);
+	assert_non_null(strstr(damage->text, "other columns"));
+	(void)context;
+}
+
 /* In compressed chunks and others, whether the snapshot is new, updated, built again, or rebuilt. */
 static void test_all_samples_have_the_same_columns(void **state)
 {
@@ -678,6 +712,7 @@ static void test_all_samples_have_the_same_columns(void **state)
 	char *path = path_in(*state, "ds"), text[101];
 	struct error err = ERROR_INIT;
 	struct writer *w = open_writer(path);
+	struct verify_result verified;
 	uint64_t n_lost;
 
 	assert_int_equal(columns_make(CHUNK_LAYOUT_MDS, &one, 1, &columns, NULL), 0);
@@ -714,6 +749,12 @@ static void test_all_samples_have_the_same_columns(void **state)
 	}
 	assert_string_equal(get(path, "more", text), "two");
 	assert_int_equal(verify(path), 0);
+	plant_columns(path, columns, others);
+	assert_int_equal(
+	    verify_dataset(path, &(struct verify_callbacks){.damage = expect_columns, .note = count_note},
+			   &verified, NULL),
+	    0);
+	assert_int_equal(verified.n_damages, 1);
 	free((void *)columns.data);
 	free((void *)others.data);
 	free(path);

@@ -72,7 +72,7 @@ int codecs_new(const struct codecs_setup *setup, struct codecs **ret)
 					.sample_layout = (uint32_t)setup->sample_layout};
 	if (setup->field)
 		snprintf(c->begin.field, sizeof(c->begin.field), "%s", setup->field);
-	if (setup->field && chunk_layout_has_columns(setup->sample_layout)) {
+	if (c->begin.field[0] && chunk_layout_has_columns(setup->sample_layout)) {
 		int r = column_find(setup->columns, setup->field, strlen(setup->field), &c->begin.column);
 
 		if (r < 0) {

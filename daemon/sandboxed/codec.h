@@ -106,8 +106,8 @@ struct codecs_setup {
 	uint32_t max_idle; /* maximum number of idle processes */
 };
 
-/* Creates the codecs of a session. -ENOMEM; -ENOENT: the layout has columns, but not one of the field's name.
- */
+/* Creates the codecs of a session. -ENOMEM; -ENOENT: the layout has columns, but not one of the field's name;
+ * -EBADMSG: the columns are damaged. */
 int codecs_new(const struct codecs_setup *setup, struct codecs **ret);
 
 /*

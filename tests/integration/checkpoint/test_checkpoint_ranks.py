@@ -137,6 +137,20 @@ class Ranks(Case):
             checkpointer.save()
         self.assertEqual(self.lines, [])
 
+    def test_a_model_of_which_each_rank_has_all_stays_as_it_was_where_another_rank_fails(self):
+        def run(rank):
+            model = torch.nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            with Checkpointer(self.folder, model=model, optimizer=optimizer, extra=Extra(refuses=rank == 1)) as checkpointer:
+                checkpointer.save()
+                checkpointer.wait()
+                dist.barrier()
+                torch.nn.init.ones_(model.weight)
+                with self.assertRaises(ZeroDivisionError if rank == 1 else RuntimeError):
+                    checkpointer.restore()
+                self.assertTrue(torch.equal(model.weight, torch.ones(2, 3)))
+        self.ranks(run)
+
     def check(self, restored, model, optimizer):
         self.assertEqual((restored.step, restored.state["epoch"]), (40, 100))
         wanted, found = torch.load(os.path.join(self.scratch, "wanted")), content(model, optimizer)

@@ -129,7 +129,8 @@ class Checkpointer:
                     number = folders.number_of(os.path.basename(path))
                     kept = damaged[::-1] + [name for name in names if folders.number_of(name) <= number and name not in damaged]
                     unknown = ranks.of_first(functools.partial(self._place.states, kept))
-                    ranks.together(lambda: give(path, self._objects, state, undo), f"restore {path}")
+                    for name in ranks.together(lambda: give(path, self._objects, state, undo), f"restore {path}"):
+                        self._objects[name].load_state_dict(state[name])
                 except BaseException:
                     undo.run()
                     raise

@@ -41,16 +41,18 @@ class Undo:
                 action()
 
 
-def give(path: str, objects: dict[str, Any], state: dict[str, Any], undo: Undo) -> None:
-    """Raises what the first object that refuses its state raises, with the path. undo: gets what puts those back that may refuse, or
-    are changed before one that may."""
+def give(path: str, objects: dict[str, Any], state: dict[str, Any], undo: Undo) -> list[str]:
+    """Gives their states to the objects that may refuse them. Raises what the first one that does raises, with the path. undo: gets what
+    puts them back. Returns the names of the others, which certainly take theirs: they come when no rank has failed."""
     check_names(path, objects, state)
     torch = sys.modules.get("torch")
     models = (torch.nn.Module, torch.optim.Optimizer, Accelerated) if torch is not None else ()
     names = sorted(objects, key=lambda name: isinstance(objects[name], models))   # whatever else refuses does so before they change
     certain = all(_fits(torch, objects[name], state[name]) for name in names if isinstance(objects[name], models))
+    sure = [name for name in names if certain and isinstance(objects[name], models)]
+    names = [name for name in names if name not in sure]
     for name in names:
-        if name not in undo and not (certain and isinstance(objects[name], models)):
+        if name not in undo:
             undo.remember(name, objects[name])
     for i, name in enumerate(names):
         try:
@@ -60,6 +62,7 @@ def give(path: str, objects: dict[str, Any], state: dict[str, Any], undo: Undo) 
             kept = f", after {', '.join(changed)} had been restored" if changed else ""
             error.args = (f"{path} does not fit {name}={type(objects[name]).__name__}{kept}: {error}",)
             raise
+    return sure
 
 
 def _fits(torch, obj, saved):

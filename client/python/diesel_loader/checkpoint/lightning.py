@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import logging
 import os
 import sys
 import zipfile
 from typing import Any
 
 from ..on_demand import dieselctl
-from . import listing
 from .bucket import SCHEME, Bucket, is_bucket, split
 from .files import Files
+
+log = logging.getLogger("diesel_loader")
 
 
 def _bases():
@@ -24,7 +27,66 @@ def _bases():
     return tuple(importlib.import_module(modules[name]).TorchCheckpointIO for name in used)
 
 
-listing.register()   # before the first ModelCheckpoint("s3://...")
+_BASES = _bases()
+
+import fsspec  # noqa: E402  of Lightning, whose absence has its own error
+
+
+class _Listing(fsspec.AbstractFileSystem):
+    """A file system by which Lightning looks into a bucket, as far as it needs one, by `dieselctl objects`. Raises OSError if the bucket does not answer."""
+
+    protocol = "s3"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if options:
+            raise ValueError(f"diesel_loader's file system for {SCHEME} has no options {', '.join(sorted(options))}: pip install s3fs")
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        if "/" not in path:
+            return _entry(path, None)
+        place, name = split(SCHEME + path)
+        with Bucket(place, dieselctl()) as bucket:
+            sizes = bucket.sizes(name)
+        if name not in sizes and not any(key.startswith(name + "/") for key in sizes):
+            raise FileNotFoundError(f"{SCHEME}{path} does not exist")
+        return _entry(path, sizes.get(name))
+
+    def exists(self, path: str, **_: Any) -> bool:
+        """Returns False, with a line in the log, if the bucket does not answer: Lightning asks in the middle of the training."""
+        try:
+            self.info(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            log.warning("%s cannot be looked for: %s", path, error.strerror or error)
+            return False
+        return True
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        with Bucket(SCHEME + path, dieselctl()) as bucket:
+            sizes = bucket.sizes()
+        found = [_entry(f"{path}/{name}", sizes.get(name)) for name in sorted({key.partition("/")[0] for key in sizes})] or [self.info(path)]
+        return found if detail else [entry["name"] for entry in found]
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        pass   # a bucket has no folders
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        """Returns the object in memory."""
+        if mode != "rb":
+            raise OSError(f"{SCHEME}{path}: diesel_loader's file system for {SCHEME} does not write: pip install s3fs")
+        place, name = split(SCHEME + path)
+        with Bucket(place, dieselctl()) as bucket:
+            file = open(bucket.read(name, sys.maxsize), "rb")   # noqa: SIM115
+        file.seek(0)
+        return file
+
+
+if importlib.util.find_spec("s3fs") is None and "s3" not in fsspec.registry:
+    fsspec.register_implementation("s3", _Listing)   # before the first ModelCheckpoint("s3://...")
 
 
 def existing(path: str) -> str | None:
@@ -36,7 +98,7 @@ def existing(path: str) -> str | None:
         return path if name in bucket.keys(name) else None
 
 
-class CheckpointIO(*_bases()):   # type: ignore[misc]
+class CheckpointIO(*_BASES):   # type: ignore[misc]
     """Writes Lightning's checkpoints by another process: trainer.save_checkpoint() and ModelCheckpoint return when the state is
     in shared memory.
 
@@ -90,3 +152,7 @@ def _verify(file, path):
         wrong = str(error)
     if wrong:
         raise OSError(f"checkpoint {path} is damaged ({wrong}): resume from an older one")
+
+
+def _entry(path, n_bytes):
+    return {"name": path, "type": "directory" if n_bytes is None else "file", "size": n_bytes or 0}

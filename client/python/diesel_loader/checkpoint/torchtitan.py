@@ -2,6 +2,7 @@
 """torchtitan's door: checkpoint=CheckpointManager.Config(...) in the Trainer's configuration."""
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
@@ -79,7 +80,7 @@ class CheckpointManager(checkpoint.CheckpointManager):
         steps = [step] if step != -1 else [found for found, _ in reversed(ranks.of_first(lambda: self._whole(self.folder)))]
         for found in steps:
             path = self._create_checkpoint_id(found)
-            why = ranks.of_first(lambda path=path: _wrong_metadata(path)) if step == -1 else None
+            why = ranks.of_first(functools.partial(_wrong_metadata, path)) if step == -1 else None
             try:
                 if why is None:
                     self.dcp_load(self._states_to_load(found == 0), path, from_hf=False, from_quantized=False)

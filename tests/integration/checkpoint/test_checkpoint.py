@@ -252,6 +252,11 @@ class Written(Equal, Case):
                 Checkpointer(self.folder, model=model, **options)
         with self.assertRaisesRegex(ValueError, "folder='' is no path"):
             Checkpointer("", model=model)
+        for text in ("s3://", "s3:///prefix"):
+            with self.assertRaisesRegex(ValueError, "names no bucket: pass s3://BUCKET/PREFIX"):
+                Checkpointer(text, model=model)
+        with self.assertRaisesRegex(FileExistsError, "is a file: checkpoints need a folder"):
+            Checkpointer(__file__, model=model)
         with self.assertRaisesRegex(TypeError, "state=dict is no function"):
             Checkpointer(self.folder, state={"a": 1})
         with mock.patch.dict(os.environ, WORLD_SIZE="2"), self.assertRaisesRegex(ValueError, r"2 ranks .* call torch.distributed.init_process_group"):

@@ -19,7 +19,10 @@ class Folder:
     def __init__(self, path: str, is_made: bool) -> None:
         self.path = os.path.abspath(path)
         if is_made:
-            os.makedirs(self.path, exist_ok=True)
+            try:
+                os.makedirs(self.path, exist_ok=True)
+            except FileExistsError:
+                raise FileExistsError(f"{self.path} is a file: checkpoints need a folder, so pass another path") from None
 
     def __enter__(self) -> Folder:
         return self
@@ -93,6 +96,8 @@ def place(name: str | os.PathLike[str], is_made: bool = True) -> Folder | InBuck
     """is_made: a folder that is missing."""
     text = os.fspath(name)
     if is_bucket(text):
+        if not text[len(SCHEME):].partition("/")[0]:
+            raise ValueError(f"checkpoints cannot go to {text!r}, which names no bucket: pass {SCHEME}BUCKET/PREFIX")
         return InBucket(text)
     if text.startswith("s3:/"):
         raise ValueError(f"checkpoints cannot go to {text!r}: pass {SCHEME}BUCKET/PREFIX as a text, because a Path makes one slash of two")

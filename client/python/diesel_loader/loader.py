@@ -254,7 +254,8 @@ class Loader:
             arrays.dtype(made.recipe.dtype)
             made.recipe.damage = DAMAGE[damaged]
         elif damaged != "error":
-            raise ValueError(f'damaged="{damaged}" applies only to samples that dieseld decodes, but this loader has none:\n{made}')
+            raise ValueError(f'damaged="{damaged}" applies only to samples that dieseld decodes, but this loader has none:\n'
+                             f'{made if made.steps else "it has no transform= that dieseld could run, so omit damaged="}')
         return made
 
     # Methods that a subclass may override

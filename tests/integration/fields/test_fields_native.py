@@ -258,6 +258,7 @@ class Damaged(Case):
                 ({}, {"image": OURS, "mask": OURS}, "decodes one field of a sample, here 'image'"),
                 ({"decode": Decode(damaged="zero")}, {"image": OURS}, 'damaged="skip"'),
                 ({"decode": Decode(damaged="skip")}, {"caption": length}, "has none"),
+                ({"decode": Decode(damaged="skip")}, None, "has none:\nit has no transform="),
                 ({"decode": Decode(native="require")}, {"image": transforms.Compose([OURS, doubled])}, 'native="require"'),
                 ({"decode": Decode(native=False)}, {"image": OURS}, "native=False"),
                 ({"order": Order(bucket_by_length=2)}, {"image": OURS}, "bucket_by_length"),

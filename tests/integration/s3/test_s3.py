@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from s3_support import DIESELCTL, Proxy, ctl, environment, juicefs, rclone, stop_all
+from s3_support import DIESELCTL, KEY_ID, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
 from dieseld_support import SCRATCH
 
 URL = "s3://bucket/folder/set one"

@@ -138,19 +138,20 @@ def by_transformers(loader, folder, killed):
     return model
 
 
+class Progress:
+    step = 0
+
+    def state_dict(self):
+        return {"step": torch.tensor(self.step)}
+
+    def load_state_dict(self, state):
+        self.step = int(state["step"])
+
+
 def by_torchtitan(loader, folder, killed):
     from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
     from diesel_loader.checkpoint.torchtitan import CheckpointManager
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}.group", rank=0, world_size=1)
-
-    class Progress:
-        step = 0
-
-        def state_dict(self):
-            return {"step": torch.tensor(self.step)}
-
-        def load_state_dict(self, state):
-            self.step = int(state["step"])
 
     model, progress = Model(dropout=0), Progress()
     optimizers = dataclasses.replace(default_adamw(lr=0.01), implementation="foreach").build(model_parts=[model])

@@ -267,20 +267,11 @@ class Frameworks(s3.Bucket):
         dist.init_process_group("gloo", init_method=f"file://{self.scratch}/group", rank=0, world_size=1)
         self.addCleanup(dist.destroy_process_group)
 
-        class Progress:
-            step = 0
-
-            def state_dict(self):
-                return {"step": torch.tensor(self.step)}
-
-            def load_state_dict(self, state):
-                self.step = int(state["step"])
-
         def manager(progress):
             return CheckpointManager.Config(enable=True, folder=self.folder, interval=10, keep_latest_k=2).build(
-                dataloader=None, model_parts=[torch.nn.Linear(3, 2)], optimizers=Progress(), lr_schedulers=Progress(), sd_adapter=None,
+                dataloader=None, model_parts=[torch.nn.Linear(3, 2)], optimizers=frameworks.Progress(), lr_schedulers=frameworks.Progress(), sd_adapter=None,
                 states={"train_state": progress})
-        first, progress = manager(Progress()), Progress()
+        first, progress = manager(frameworks.Progress()), frameworks.Progress()
         self.assertFalse(first.load())   # by no file system of fsspec
         first.states["train_state"] = progress
         for progress.step in range(10, 60, 10):
@@ -294,29 +285,29 @@ class Frameworks(s3.Bucket):
         self.said("old checkpoints in s3://.* are not removed: .*403 .*The next save tries again")
         s3.PROXY.reset()
         self.objects.delete("step-60/manifest.json")   # as if it had been killed
-        second = Progress()
+        second = frameworks.Progress()
         self.assertTrue(manager(second).load())
         self.assertEqual(second.step, 50)
-        third = Progress()
+        third = frameworks.Progress()
         self.assertTrue(manager(third).load(40))
         self.assertEqual(third.step, 40)
         shard = next(key for key in self.objects.keys("step-50/") if key.endswith(".distcp"))
         self.objects.put_bytes(shard, b"!" * self.objects.sizes(shard)[shard], replace=True)
-        fourth = manager(Progress())
+        fourth = manager(frameworks.Progress())
         self.assertTrue(fourth.load())
         self.assertEqual(fourth.states["train_state"].step, 40)
         self.said("checkpoint s3://.*/step-50 cannot be read: .* do not match their checksum: passed over$")
         fourth.states["train_state"].step = 50
         fourth.save(50)   # in place of the damaged one
         fourth.close()
-        fifth = Progress()
+        fifth = frameworks.Progress()
         self.assertTrue(manager(fifth).load())
         self.assertEqual((fifth.step, self.lines), (50, []))
         for key in self.objects.keys():
             if key.endswith(".metadata"):
                 self.objects.put_bytes(key, b"!", replace=True)
         with self.assertRaisesRegex(OSError, "no checkpoint that can be read"):   # no training from half-read weights
-            manager(Progress()).load()
+            manager(frameworks.Progress()).load()
         self.assertRegex("\n".join(self.lines), r"^(checkpoint s3://\S*/step-\d0 cannot be read: .metadata: .*: passed over\n?){2,}$")
 
 

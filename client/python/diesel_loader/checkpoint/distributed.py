@@ -26,7 +26,7 @@ from torch.futures import Future
 
 from ..on_demand import dieselctl
 from . import folder, image, ranks
-from .bucket import METADATA, SCHEME, Bucket, Downloaded, is_bucket
+from .bucket import METADATA, SCHEME, Bucket, Downloaded, is_bucket, split
 from .persist import RECORD
 from .persister import Ended
 from .restoring import Undo, check_names
@@ -332,7 +332,7 @@ class Reader(FileSystemReader):
         self._place = place = _place(checkpoint_id)
         self.fs = FileSystem()
         if is_bucket(place):
-            where, name = place.rsplit("/", 1)
+            where, name = split(place)
             self._bucket = Bucket(where, dieselctl())
             self._files = Downloaded(self._bucket, name)
             self.fs = _Files(self._path_of)

@@ -104,14 +104,15 @@ class Process:
             elif order["do"] == "write":
                 if fds:
                     self._map(fds.pop())
-                self.tell(do="write", number=order["number"], **(self._upload if bucket.is_bucket(order["folder"]) else self._write)(order))
+                write = self._upload if bucket.is_bucket(order["folder"]) else self._write
+                self.tell(do="write", number=order["number"], **_timed(order, lambda: write(order)))
             elif order["do"] == "commit":
                 with mmap.mmap(fds[0], 0) as memory:
                     metadata = memory[:order["bytes"]]
                 commit = self._commit_upload if bucket.is_bucket(order["folder"]) else self._commit
-                self.tell(do="commit", number=order["number"], **commit(order, metadata))
+                self.tell(do="commit", number=order["number"], **_timed(order, lambda: commit(order, metadata)))
             elif order["do"] == "delete":
-                self.tell(do="delete", **self._timed(order, lambda: self._uploads_to(order).delete(order["name"])))
+                self.tell(do="delete", **_timed(order, lambda: self._uploads_to(order).delete(order["name"])))
             elif order["do"] == "forget":
                 self._forget()   # before the trainer takes more
                 self.tell(do="forget")
@@ -156,24 +157,13 @@ class Process:
         return self._uploads_to(order).take_turn(order)
 
     def _upload(self, order):
-        def write():
-            sums = []
-            for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
-                self.beat()
-            return self._uploads_to(order).write(order, self._memory_fd, sums)
-        return self._timed(order, write)
+        sums = []
+        for _ in seal.seal(self._memory, order["bytes"], self._records(order), sums):
+            self.beat()
+        return self._uploads_to(order).write(order, self._memory_fd, sums)
 
     def _commit_upload(self, order, metadata):
-        return self._timed(order, lambda: self._uploads_to(order).commit(order, metadata))
-
-    @staticmethod
-    def _timed(order, work):
-        begin = time.monotonic()
-        try:
-            error = work()
-        except Exception as failure:   # noqa: BLE001
-            error = f"{order['folder']}: {type(failure).__name__}: {failure}"
-        return {"seconds": time.monotonic() - begin, "error": error}
+        return self._uploads_to(order).commit(order, metadata)
 
     # The folder's lock: one job at a time, and the next one waits until everything of the job before is on disk
 
@@ -219,24 +209,17 @@ class Process:
     # A checkpoint
 
     def _write(self, order):
-        begin = time.monotonic()
-        try:
-            if order.get("alone"):
-                self._write_alone(order)
-                return {"seconds": time.monotonic() - begin, "error": None}
-            with self._part(order) as part_fd:
-                sums = self._write_file(order, part_fd)
-                if order["later"]:
-                    _put(part_fd, _mark(order["rank"]), folder.manifest({"name": order["file"], "sums": sums}))
-                    os.fsync(part_fd)
-                    return {"seconds": time.monotonic() - begin, "error": None}
-                about = {**order["about"], "format": folder.FORMAT, "files": {order["file"]: sums}}
-                self._finish(order, part_fd, about)
-        except _Failed as failure:
-            return {"seconds": time.monotonic() - begin, "error": str(failure)}
-        except Exception as error:   # noqa: BLE001  nothing may end this process while a job needs it
-            return {"seconds": time.monotonic() - begin, "error": f"{order['folder']}: {type(error).__name__}: {error}"}
-        return {"seconds": time.monotonic() - begin, "error": None}
+        if order.get("alone"):
+            self._write_alone(order)
+            return
+        with self._part(order) as part_fd:
+            sums = self._write_file(order, part_fd)
+            if order["later"]:
+                _put(part_fd, _mark(order["rank"]), folder.manifest({"name": order["file"], "sums": sums}))
+                os.fsync(part_fd)
+                return
+            about = {**order["about"], "format": folder.FORMAT, "files": {order["file"]: sums}}
+            self._finish(order, part_fd, about)
 
     def _write_alone(self, order):
         """Writes a file without a folder of its own."""
@@ -324,22 +307,15 @@ class Process:
     # A checkpoint of several ranks: the first rank's process ends it when all files are there
 
     def _commit(self, order, metadata):
-        begin = time.monotonic()
-        try:
-            with _named(f"{order['folder']}/{order['name']}"), self._shared(order) as part_fd:
-                files, error = self.others(order, lambda: _bytes_in(part_fd), lambda rank: _read_mark(part_fd, rank), 0.02)
-                if error:
-                    raise _Failed(error)
-                _put(part_fd, ".metadata", metadata)
-                files[".metadata"] = [[len(metadata), zlib.crc32(metadata)]]
-                for rank in range(order["ranks"]):
-                    os.unlink(_mark(rank), dir_fd=part_fd)
-                self._finish(order, part_fd, {**order["about"], "format": folder.FORMAT, "files": files})
-        except _Failed as failure:
-            return {"seconds": time.monotonic() - begin, "error": str(failure)}
-        except Exception as error:   # noqa: BLE001
-            return {"seconds": time.monotonic() - begin, "error": f"{order['folder']}: {type(error).__name__}: {error}"}
-        return {"seconds": time.monotonic() - begin, "error": None}
+        with _named(f"{order['folder']}/{order['name']}"), self._shared(order) as part_fd:
+            files, error = self.others(order, lambda: _bytes_in(part_fd), lambda rank: _read_mark(part_fd, rank), 0.02)
+            if error:
+                raise _Failed(error)
+            _put(part_fd, bucket.METADATA, metadata)
+            files[bucket.METADATA] = [[len(metadata), zlib.crc32(metadata)]]
+            for rank in range(order["ranks"]):
+                os.unlink(_mark(rank), dir_fd=part_fd)
+            self._finish(order, part_fd, {**order["about"], "format": folder.FORMAT, "files": files})
 
     @contextlib.contextmanager
     def _shared(self, order):
@@ -469,6 +445,18 @@ class _Out:
 
 class _Failed(Exception):
     """The text is for the user."""
+
+
+def _timed(order, work):
+    """Returns the answer to an order: how long the work took, and its error, which it returns or raises."""
+    begin = time.monotonic()
+    try:
+        error = work()
+    except _Failed as failure:
+        error = str(failure)
+    except Exception as failure:   # noqa: BLE001  nothing may end this process while a job needs it
+        error = f"{order['folder']}: {type(failure).__name__}: {failure}"
+    return {"seconds": time.monotonic() - begin, "error": error}
 
 
 @contextlib.contextmanager

@@ -195,25 +195,22 @@ class Saver:
     def send_commit(self, order: dict[str, Any], metadata: bytes) -> None:
         if self._pending is not None:
             self._send_pending(wait=True)
-        assert self._process is not None
         small = memory.Memory(max(len(metadata), 1))
         small.view[:len(metadata)] = metadata
         try:
-            self._process.send({**order, "do": "commit", "bytes": len(metadata)}, (small.fd,))
-        except Ended:
-            self._lose()
-            raise
+            self._send({**order, "do": "commit", "bytes": len(metadata)}, (small.fd,))
         finally:
             small.close()
-        self._open += 1
-        self._heard = (self._heard[0], time.monotonic())
 
     def send_delete(self, order: dict[str, Any]) -> None:
         """Has an object deleted. Raises Ended or OSError."""
         self.start()
+        self._send({**order, "do": "delete"})
+
+    def _send(self, order, fds=()):
         assert self._process is not None
         try:
-            self._process.send({**order, "do": "delete"})
+            self._process.send(order, fds)
         except Ended:
             self._lose()
             raise

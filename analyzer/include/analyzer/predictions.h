@@ -4,6 +4,7 @@
 /* Predictions of the stall model for the recorded job: rates, what-if curves and the smallest changes that
  * remove the stall. An estimate has value, low and high: a 95 % interval by resampling the recorded steps. */
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -103,6 +104,17 @@ struct what_if_question {
 				 memory and its own lanes */
 	double decoded_ratio; /* share of samples from dieseld's cache of decoded copies; only with native */
 };
+/* A question that changes nothing. */
+#define WHAT_IF_NOTHING                                                                                      \
+	((struct what_if_question){.cache_ratio = NAN,                                                       \
+				   .n_workers = NAN,                                                         \
+				   .n_cores = NAN,                                                           \
+				   .storage_factor = NAN,                                                    \
+				   .storage_bytes_per_s = NAN,                                               \
+				   .device_factor = NAN,                                                     \
+				   .sample_factor = NAN,                                                     \
+				   .n_nodes = NAN,                                                           \
+				   .decoded_ratio = NAN})
 
 /* Returns the verdict on such shares: "fetch-bound", "prep-bound" or "device-bound". */
 const char *what_if_bound(double fetch_stall, double prep_stall);

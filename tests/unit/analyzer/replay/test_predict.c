@@ -214,16 +214,6 @@ static void test_epochs_of_persistent_workers(void **state)
 					     .device = 1900 / w});
 }
 
-static const struct what_if_question nothing = {.cache_ratio = NAN,
-						.n_workers = NAN,
-						.n_cores = NAN,
-						.storage_factor = NAN,
-						.storage_bytes_per_s = NAN,
-						.device_factor = NAN,
-						.sample_factor = NAN,
-						.n_nodes = NAN,
-						.decoded_ratio = NAN};
-
 static double predicted(const struct loader *loader, const struct what_if_question *question)
 {
 	uint64_t ticks;
@@ -252,7 +242,7 @@ static void test_a_grid_has_the_answers_of_its_cells(void **state)
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
 	const double cores[] = {1, 4}, ratios[] = {0.5, 1, NAN};
 	const struct what_if_grid grid = {cores, ratios, 2, 3, 1};
-	struct what_if_question question = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING;
 	struct what_if_cell cells[6];
 	struct analysis *analysis;
 	uint64_t ticks;
@@ -288,7 +278,7 @@ static void test_a_grid_has_the_answers_of_its_cells(void **state)
 static void test_what_if_promises_no_more_than_the_advice(void **state)
 {
 	const struct loader here = {.n_workers = 1, .n_steps = STEPS, .compute = 1500, .device = 600};
-	struct what_if_question question = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING;
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
 	double speedup[2];
 
@@ -319,7 +309,7 @@ static void test_what_if_meets_the_changed_job(void **state)
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
 	struct loader other = here;
-	struct what_if_question question = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING;
 	double ticks = (double)loader_run(&here);
 
 	question.n_workers = 4;
@@ -329,16 +319,16 @@ static void test_what_if_meets_the_changed_job(void **state)
 	other.n_workers = 1;
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 	other = here;
-	question = nothing;
+	question = WHAT_IF_NOTHING;
 	question.device_factor = 0.25;
 	other.device = 1200;
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 	other = here;
-	question = nothing;
+	question = WHAT_IF_NOTHING;
 	question.cache_ratio = 1;
 	other.read = 0;
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
-	question = nothing;
+	question = WHAT_IF_NOTHING;
 	check_speedup(predicted(&here, &question), 1);
 }
 
@@ -349,7 +339,7 @@ static void test_nodes_need_their_own_lanes_alone(void **state)
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 100, .device = 300};
 	struct loader other = here;
-	struct what_if_question question = nothing, share = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING, share = WHAT_IF_NOTHING;
 
 	question.n_nodes = 4;
 	check_speedup(predicted(&here, &question), 1); /* nothing was cached, so each node reads its part */
@@ -371,7 +361,7 @@ static void test_handing_over_next_to_a_worker_that_always_computes(void **state
 	const struct loader here = {
 	    .n_workers = 1, .n_steps = STEPS, .compute = 900, .device = 400, .locked = true};
 	struct loader other = here;
-	struct what_if_question question = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING;
 	double ticks = (double)loader_run(&here);
 
 	question.sample_factor = 0.5;
@@ -565,7 +555,7 @@ static void test_a_served_job_says_why_not(void **state)
  * thread, and so gain less than it would if the trainer's sleep took no core. */
 static void test_threads_that_help_the_trainer(void **state)
 {
-	struct what_if_question question = nothing;
+	struct what_if_question question = WHAT_IF_NOTHING;
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
 
 	script_begin(&s);

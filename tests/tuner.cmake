@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module clean estimate share pressure target)
+foreach(module figures share pressure target)
   diesel_unit_test(tuner/${module} USES diesel_tuner)
 endforeach()
 foreach(module names decide decoded hostile simulate)

@@ -26,8 +26,22 @@
 /* If two changes of phase lie within this time, the cause is not the job but its surroundings (such as a
  * neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
+/* Storage was clearly slower than now if its bandwidth was below this fraction of the present one. */
+#define NOISE 0.75
 /* Bandwidth that differs by less than this ratio is that of the same storage. */
 #define SAME_STORAGE 1.3
+
+/* Ratio beyond which a figure counts as different. Wider for demand, which is noisy after a long wait. */
+#define DIFFERS 1.35
+/* Waiting has grown if it rose by more than this share of the time and by more than STRAYS deviations. */
+#define WAIT_DIFFERS 0.10
+/* Minimum growth of waiting, in multiples of its usual deviation, which exists because windows find more or
+ * less in memory. Below 3, because a change adds to the deviation that it is compared with, and must still be
+ * noticed. */
+#define STRAYS 2.5
+/* Ratio for bandwidth, which also depends on the files that are read. */
+#define BANDWIDTH_DIFFERS 1.6
+#define READING_MIN       0.1 /* minimum share of time spent reading from which to judge storage */
 
 /* A job without samples for this long is gone, even if tuner_forget() was not called. */
 #define FORGET_NS (60 * SECOND_NS)
@@ -101,24 +115,6 @@ void tuner_forget(struct tuner_state *state, uint64_t job)
 	}
 }
 
-static struct tuner_job *find_or_add(struct tuner_state *s, uint64_t id, uint64_t now_ns)
-{
-	struct tuner_job *job;
-
-	for (uint32_t i = 0; i < s->n_jobs; i++)
-		if (s->jobs[i].job == id)
-			return &s->jobs[i];
-	if (s->n_jobs == TUNER_MAX_JOBS)
-		return NULL;
-	job = &s->jobs[s->n_jobs++];
-	memset(job, 0, sizeof(*job));
-	job->job = id;
-	job->first_ns = job->phase_ns = job->jump_ns = now_ns;
-	/* The first sample may cover the time before this. */
-	job->phase_ns = now_ns > 2 * SECOND_NS ? now_ns - 2 * SECOND_NS : 0;
-	return job;
-}
-
 static void not_applied(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob)
 {
 	char text[TUNER_REASON_BYTES];
@@ -166,6 +162,11 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 	}
 }
 
+static const struct job_figures *newest(const struct tuner_job *job)
+{
+	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
+}
+
 /* ---- Samples into their jobs, and clocks that step ---- */
 static void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n)
 {
@@ -173,13 +174,10 @@ static void round_take_samples(struct tuner_round *round, const struct stall_sam
 
 	follow_clock(round);
 	for (size_t i = 0; i < n; i++) {
-		struct tuner_job *job = NULL;
-		struct job_figures f;
+		struct tuner_job *job = state_see(s, &samples[i], round->now_ns);
 		bool first;
 
-		if (figures_clean(&samples[i], round->now_ns, &f))
-			job = find_or_add(s, samples[i].job, round->now_ns);
-		if (!job || (job->n_seen && f.at_ns <= job->seen[(job->n_seen - 1) % SEEN_MAX].at_ns)) {
+		if (!job) {
 			round->ret->n_samples_refused++;
 			continue;
 		}
@@ -188,17 +186,11 @@ static void round_take_samples(struct tuner_round *round, const struct stall_sam
 		job->dataset = samples[i].dataset;
 		job->tunable = samples[i].tunable;
 		job->n_trainers = samples[i].n_trainers;
-		take_knobs(round, job, &samples[i].knobs, f.rate > 0, first);
-		job_see(job, &f);
+		take_knobs(round, job, &samples[i].knobs, newest(job)->rate > 0, first);
 	}
 	for (uint32_t i = s->n_jobs; i-- > 0;)
 		if (round->now_ns > s->jobs[i].last_ns + FORGET_NS)
 			tuner_forget(s, s->jobs[i].job);
-}
-
-static const struct job_figures *newest(const struct tuner_job *job)
-{
-	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
 }
 
 static bool is_unsteady(const struct tuner_job *job, uint64_t now_ns)
@@ -256,6 +248,32 @@ static void change_phase(struct tuner_round *round, struct tuner_job *job)
 	job_envelope_clear(job);
 	/* The first second that differed belongs partly to the phase before. */
 	start_jump(job, now_ns - (DIFFERS_MIN - 1) * SECOND_NS - SECOND_NS / 2, now_ns);
+}
+
+static bool other(double now, double then, double ratio)
+{
+	return now > 0 && then > 0 && (now > then * ratio || now < then / ratio);
+}
+
+/* Returns true if the newest sample differs so much from the settled figures that the model has to be asked
+ * again. */
+static bool job_differs(const struct tuner_job *job, const struct job_figures *now)
+{
+	const struct job_figures *then = &job->settled;
+	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
+	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
+
+	/* Less waiting is the effect of a filling cache, and does not begin another phase. */
+	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
+		return true;
+	/* The CPU time that decoded copies save, or cost while they are made, does not make another phase
+	 * either. */
+	bool decoded_cache = now->decoded_bytes > 0 || then->decoded_bytes > 0;
+
+	return other(demand, then->demand, ratio) ||
+	       (!decoded_cache && other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS)) ||
+	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
+	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }
 
 static void watch(struct tuner_round *round, struct tuner_job *job)
@@ -527,17 +545,8 @@ static void share_workers(struct tuner_round *round)
 	}
 }
 
-static void ask_model(struct tuner_job *job, const struct knob_plan *p)
-{
-	struct job_figures f = p->now;
-
-	if (job->phase == TUNER_PHASE_SETTLED)
-		job_envelope(job, &f);
-	target_knobs(job, &f, &p->space, &job->model);
-}
-
-/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow
- * an intermittent neighbour. job_envelope() writes it to *figures where it was clearly worse. */
+/* Tracks the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow
+ * an intermittent neighbour. */
 static void job_envelope_add(struct tuner_job *job, const struct job_figures *f)
 {
 	uint32_t i;
@@ -553,6 +562,35 @@ static void job_envelope_add(struct tuner_job *job, const struct job_figures *f)
 		job->worst_bandwidth[i] = f->bandwidth;
 	if (f->latency_s > job->worst_latency[i])
 		job->worst_latency[i] = f->latency_s;
+}
+
+/* Replaces the present figures of storage by the worst ones of the last minute, if those are clearly worse.
+ */
+static void job_envelope(const struct tuner_job *job, struct job_figures *f)
+{
+	double bandwidth = f->bandwidth, latency = 0;
+
+	for (uint32_t i = 0; i < N_ENVELOPE; i++) {
+		if (job->worst_bandwidth[i] > 0 && job->worst_bandwidth[i] < bandwidth)
+			bandwidth = job->worst_bandwidth[i];
+		latency = fmax(latency, job->worst_latency[i]);
+	}
+	if (!(bandwidth < f->bandwidth * NOISE))
+		return;
+	f->bandwidth = bandwidth;
+	if (latency > f->latency_s)
+		f->latency_s = latency;
+	if (f->latency_p95_s < f->latency_s)
+		f->latency_p95_s = f->latency_s;
+}
+
+static void ask_model(struct tuner_job *job, const struct knob_plan *p)
+{
+	struct job_figures f = p->now;
+
+	if (job->phase == TUNER_PHASE_SETTLED)
+		job_envelope(job, &f);
+	target_knobs(job, &f, &p->space, &job->model);
 }
 
 static void round_make_spaces(struct tuner_round *round)
@@ -613,6 +651,13 @@ static struct stall_node clean_node(const struct stall_node *node)
 	return n;
 }
 
+/* Returns a lower bound on the demand of a job that only waits, so that its demand cannot be measured. NAN
+ * otherwise. */
+static double demand_least(const struct job_figures *f, uint32_t n)
+{
+	return n >= ESTIMATE_SAMPLES && f->rate > 0 && f->busy < BUSY_MIN ? f->rate / BUSY_MIN : NAN;
+}
+
 static void plan_begin(struct knob_plan *plan, const struct tuner_job *job)
 {
 	plan->n = job_estimate(job, job->changed_ns, &plan->now);
@@ -641,9 +686,5 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 	for (uint32_t i = 0; i < state->n_jobs; i++)
 		round_judge(&round, i);
 	round_make_spaces(&round);
-	for (uint32_t i = 0; i < state->n_jobs; i++)
-		round_apply_bounds(&round, i);
-	for (uint32_t i = 0; i < state->n_jobs; i++)
-		round_apply_rules(&round, i);
-	round_views(&round);
+	round_apply(&round);
 }

@@ -247,6 +247,18 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
+/* Returns true if decoded copies save at least this part of the CPU time that the change promised. Either of
+ * two measurements is enough. The CPU time of all decoding includes effects that nobody foresaw, but
+ * neighbours inflate it, in some seconds more than in others. The decoders' own figures are means over the
+ * job's life. */
+static bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part)
+{
+	double promised = c->cpu_before - c->cpu_expected, all = c->cpu_before - after->daemon_cpu_s;
+	double own = after->decoded_hit * (after->fresh_s - after->decoded_s);
+
+	return fmax(all, own) >= part * promised;
+}
+
 /* Judges by CPU time. The rate is unreliable on a shared machine, and decoded copies take an epoch to fill
  * their memory. */
 static void judge_decoded(struct tuner_round *round, const struct trial *t)

@@ -37,8 +37,9 @@ void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_
 		   enum tuner_outcome outcome, const struct job_figures *after, const char *text);
 
 /* ---- rules.c ---- */
-void round_apply_bounds(struct tuner_round *round, size_t index);
-void round_apply_rules(struct tuner_round *round, size_t index);
+/* Changes the knobs of all jobs, and fills in the views: bounds of each job first, because what one gives up
+ * another may take. */
+void round_apply(struct tuner_round *round);
 
 /* A rule's request to set a knob. */
 struct wish {
@@ -51,7 +52,6 @@ struct wish {
 /* Sets the knob, clamped to the job's limits. Does not record a value that changes nothing. */
 void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-void round_views(struct tuner_round *round);
 
 /* Returns true if the knob shortens waits for storage; the others shorten waits for preparing. */
 static inline bool knob_is_of_storage(enum tuner_knob knob)

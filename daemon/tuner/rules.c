@@ -231,7 +231,7 @@ static void round_explain(const struct tuner_round *round, size_t index, enum tu
 	}
 }
 
-void round_views(struct tuner_round *round)
+static void round_views(struct tuner_round *round)
 {
 	round->ret->n_views = round->state->n_jobs;
 	for (uint32_t i = 0; i < round->state->n_jobs; i++) {
@@ -381,7 +381,8 @@ static void shrink(struct tuner_round *round, size_t index, enum tuner_knob knob
 	}
 }
 
-void round_apply_bounds(struct tuner_round *round, size_t index)
+/* Carries out limits, pressure and pins. */
+static void round_apply_bounds(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
@@ -767,7 +768,7 @@ static bool round_recover(struct tuner_round *round, size_t index)
 	return true;
 }
 
-void round_apply_rules(struct tuner_round *round, size_t index)
+static void round_apply_rules(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
@@ -788,4 +789,13 @@ void round_apply_rules(struct tuner_round *round, size_t index)
 		jump(round, index);
 	else
 		apply_settled(round, index);
+}
+
+void round_apply(struct tuner_round *round)
+{
+	for (uint32_t i = 0; i < round->state->n_jobs; i++)
+		round_apply_bounds(round, i);
+	for (uint32_t i = 0; i < round->state->n_jobs; i++)
+		round_apply_rules(round, i);
+	round_views(round);
 }

@@ -4,8 +4,8 @@
 /*
  * The tuner's state, and the parts that make a decision. All plain data, all bounded.
  *
- *   clean     a raw sample -> struct job_figures, or refused
- *   estimate  the last figures -> one struct job_figures: medians; has the job changed?
+ *   figures   a raw sample -> struct job_figures, or refused; the last figures -> one estimate: medians
+ *   decide    the phase of each job, and its limits
  *   target    figures -> the knobs that the stall model wants, and the rate it expects
  *   pressure  the node's memory -> how much all caches may take
  *   share     targets of all jobs -> limits for each
@@ -20,6 +20,7 @@
 #define ENVELOPE_NS 8000000000ull /* length of an interval; all of them cover a minute */
 #define SECOND_NS   1000000000ull
 
+#define BUSY_MIN         0.02 /* with a smaller share of time without waits, consumption over it is mostly noise */
 #define ESTIMATE_SAMPLES 4 /* seconds in an estimate: a median of four ignores one outlier on either side */
 #define SAMPLES_MIN      2 /* seconds after a change before it is judged: one may be a hiccup */
 
@@ -114,14 +115,11 @@ struct tuner_state {
 	struct tuner_pressure pressure;
 };
 
-/* ---- clean.c ---- */
+/* ---- figures.c ---- */
 
-/* Returns false if the sample is refused, for example because it is from the future or older than 5 s. */
-bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_figures *ret);
-
-/* ---- estimate.c ---- */
-
-void job_see(struct tuner_job *job, const struct job_figures *figures);
+/* Adds the sample to its job, which is added if it is new. Returns the job; NULL: the sample is refused, for
+ * example because it is from the future, older than 5 s, or not newer than the job's last one. */
+struct tuner_job *state_see(struct tuner_state *state, const struct stall_sample *raw, uint64_t now_ns);
 /* Estimates from samples entirely after since_ns; figures that do not depend on knobs are taken from the
  * whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
  * NAN. */
@@ -129,13 +127,6 @@ uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct job
 /* Returns the number of seconds after since_ns, which may exceed those that an estimate uses. *ret_stray:
  * standard deviation of their rates, as a part of the mean; 0 with fewer than two seconds. */
 uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_stray);
-/* Returns a lower bound on the demand of a job that only waits, so that its demand cannot be measured. NAN
- * otherwise. */
-double demand_least(const struct job_figures *f, uint32_t n);
-/* Returns true if the newest sample differs so much from the settled figures that the model has to be asked
- * again. */
-bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
-void job_envelope(const struct tuner_job *job, struct job_figures *figures);
 
 /* ---- target.c ---- */
 
@@ -166,8 +157,6 @@ double decoded_daemon_cpu_s(const struct tuner_job *job, const struct job_figure
 /* Returns true while the memory for decoded copies is filling: their hit ratio is well below what `bytes`
  * should give. Filling takes an epoch or two. */
 bool decoded_fill(const struct job_figures *f, uint64_t bytes);
-/* Returns true if decoded copies save at least this part of the CPU time that the change promised. */
-bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part);
 
 /* ---- pressure.c ---- */
 

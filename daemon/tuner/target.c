@@ -101,17 +101,6 @@ bool decoded_fill(const struct job_figures *f, uint64_t bytes)
 	return decoded_known(f) && !(f->decoded_hit >= FILLED * decoded_hit(f, (double)bytes));
 }
 
-/* Either of two measurements is enough. The CPU time of all decoding includes effects that nobody foresaw,
- * but neighbours inflate it, in some seconds more than in others. The decoders' own figures are means over
- * the job's life. */
-bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part)
-{
-	double promised = c->cpu_before - c->cpu_expected, all = c->cpu_before - after->daemon_cpu_s;
-	double own = after->decoded_hit * (after->fresh_s - after->decoded_s);
-
-	return fmax(all, own) >= part * promised;
-}
-
 static double sample_bytes(const struct job_figures *f)
 {
 	return f->chunk_bytes / f->samples_per_chunk;

@@ -6,8 +6,8 @@
  * stall_node). Plain data, written by the daemon's sensors, read by the tuner, stored unchanged.
  *
  * Unknown values are NAN for a double and 0 for an integer, unless the field's comment differs. Any figure
- * may be unknown. Readers of samples check every figure (clean.c in the tuner does), so a sensor may pass on
- * unchecked values. Rates are samples/s, sizes bytes, times seconds unless the name says ns; shares are of
+ * may be unknown. Readers of samples check every figure (figures.c in the tuner does), so a sensor may pass
+ * on unchecked values. Rates are samples/s, sizes bytes, times seconds unless the name says ns; shares are of
  * the covered time and lie in 0 .. 1. Clocks are CLOCK_MONOTONIC.
  */
 

@@ -4,8 +4,8 @@
 /* Private to this folder: sensor.c makes samples once a second, sensor_link.c communicates with the child. */
 
 #include "sensor.h"
-#include "sensor_job.h"
 #include "sensor_message.h"
+#include "sensor_sample.h"
 #include "daemon/helpers/keeper.h"
 #include "daemon/node/sensor_node.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sensor's pure parts: tally of marks, plan of slices, shares of a second, rates of a sample. */
-#include "tests/unit/test.h"
+#include "tests/support_loop.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "daemon/cache/decoded.h"
 #include "lib/clock.h"
 #include "daemon/sense/sensor_detail.h"
-#include "daemon/sense/sensor_job.h"
+#include "daemon/sense/sensor_sample.h"
 #include "daemon/sense/sensor_shares.h"
 #include "daemon/sense/sensor_tally.h"
 #include "tuner/tuner.h"
@@ -228,24 +228,37 @@ static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
 
 /* ---- rates --------------------------------------------------------------------------------------------- */
 
+static uv_loop_t loop;
+static struct pool *pool;
+static struct ring_control control;
 static bool shares;
 
+static int begin(void **state)
+{
+	return uv_loop_init(&loop) || pool_new(&loop, 4, &pool);
+}
+
+static int end(void **state)
+{
+	pool_free(pool);
+	loop_end(&loop);
+	return 0;
+}
+
+/* Returns the sample of a job with one session on a dataset of 100 samples of 10 kB. */
 static struct stall_sample sample_of(const struct sensed_job *sensed)
 {
-	struct stall_sample sample = stall_sample_unknown();
+	struct cached_dataset dataset = {.all_bytes = 1000000, .info = {.n_chunks = 1}};
+	struct job job = {.n_sessions = 1,
+			  .knobs = {.value = {[TUNER_DAEMON_WORKERS] = 2}},
+			  .memberships = shares ? (void *)&dataset : NULL};
+	struct session session = {
+	    .job = &job,
+	    .order = {.dataset = &dataset, .request = {.world = 1}, .n_samples = 100, .n_chunks = 1},
+	    .slots = {.control = &control}};
+	const struct serving serving = {.sessions = &session, .cache = {.pool = pool}};
 
-	sample.covered_s = 1;
-	sample.n_trainers = 1;
-	sample.samples_per_s = 1000;
-	sample.chunk_bytes = 1000000;
-	sample.samples_per_chunk = 100; /* 10 kB each */
-	sample.knobs.value[TUNER_DAEMON_WORKERS] = 2;
-	sensed_source(sensed, shares, &sample);
-	sensed_flows(sensed, shares, &sample);
-	sensed_work(sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
-	sensed_shares(sensed, sensed_reading_at(sensed, 1), sensed_reading_at(sensed, 0), &sample);
-	sensed_rates(&sample, 4);
-	return sample;
+	return sensed_sample(sensed, &serving, &job);
 }
 
 static void test_a_client_s_waits_become_shares(void **state)
@@ -428,16 +441,21 @@ static void needs_add(struct needs *n, uint32_t at, uint32_t rank, uint32_t worl
 			      .order = {.dataset = &n->dataset,
 					.request = {.rank = rank, .world = world, .lanes = lanes},
 					.n_samples = spec.n_chunks * CHUNK_LENGTH,
-					.n_chunks = spec.n_chunks}};
+					.n_chunks = spec.n_chunks},
+			      .slots = {.control = &control}};
 	assert_int_equal(shuffle_plan_new(&spec, &s->order.plans[0].plan), 0);
 	n->serving.sessions = s;
 }
 
 static struct stall_sample needs_end(struct needs *n)
 {
-	struct stall_sample sample = stall_sample_unknown();
+	const struct sensed_job sensed = {.n_readings = 0};
+	struct stall_sample sample;
 
-	sensed_dataset(&n->serving, n->sessions[0].job, &sample);
+	n->serving.cache.pool = pool;
+	for (uint32_t i = 0; i < 4; i++)
+		n->jobs[i].n_sessions = 1;
+	sample = sensed_sample(&sensed, &n->serving, n->sessions[0].job);
 	for (struct session *s = n->serving.sessions; s; s = s->next)
 		shuffle_plan_free(s->order.plans[0].plan);
 	return sample;
@@ -531,14 +549,16 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(here.samples_per_chunk, CHUNK_LENGTH, 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_peers_and_storage_are_one_source),
-	   cmocka_unit_test(test_lanes_are_the_dataset), cmocka_unit_test(test_next_is_the_wait),
-	   cmocka_unit_test(test_sleep_is_the_wait_without_next),
-	   cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
-	   cmocka_unit_test(test_trainers_come_and_go),
-	   cmocka_unit_test(test_times_that_run_backwards_count_as_nothing),
-	   cmocka_unit_test(test_slice_for_a_new_job), cmocka_unit_test(test_slow_steps_get_a_longer_slice),
-	   cmocka_unit_test(test_detail_is_rare),
-	   cmocka_unit_test(test_a_second_s_wait_goes_with_the_slice_s_shares),
-	   cmocka_unit_test(test_a_client_s_waits_become_shares), cmocka_unit_test(test_report_goes_first),
-	   cmocka_unit_test(test_reads_give_storage_latency_and_bandwidth))
+UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_peers_and_storage_are_one_source),
+		   cmocka_unit_test(test_lanes_are_the_dataset), cmocka_unit_test(test_next_is_the_wait),
+		   cmocka_unit_test(test_sleep_is_the_wait_without_next),
+		   cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
+		   cmocka_unit_test(test_trainers_come_and_go),
+		   cmocka_unit_test(test_times_that_run_backwards_count_as_nothing),
+		   cmocka_unit_test(test_slice_for_a_new_job),
+		   cmocka_unit_test(test_slow_steps_get_a_longer_slice),
+		   cmocka_unit_test(test_detail_is_rare),
+		   cmocka_unit_test(test_a_second_s_wait_goes_with_the_slice_s_shares),
+		   cmocka_unit_test(test_a_client_s_waits_become_shares),
+		   cmocka_unit_test(test_report_goes_first),
+		   cmocka_unit_test(test_reads_give_storage_latency_and_bandwidth))

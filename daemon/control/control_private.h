@@ -77,15 +77,11 @@ void control_apply_limits(struct control *c);
 /* Keeps workers for one user off the cores of another user's jobs, as long as no number of workers is set. */
 void control_leave_cores(struct control *c);
 
-/* control_json.c */
+/* control_verbs.c */
 json_t *control_sample_json(const struct stall_sample *sample, const struct stall_node *node);
-json_t *control_entry_json(const struct control_log_entry *entry);
 
 /* Logs a line for each value that was set and overrides a configured one or a default. */
 void control_log_overrides(const struct control *c);
-
-/* Returns the figures of assist; null without --assist. */
-json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
 /* control.c: save state in the history for the next start.
  * The last save happens when the daemon no longer serves anything. */

@@ -54,18 +54,43 @@ static int run_one(uint64_t seed)
 	return 0;
 }
 
+/* Several jobs, compared with the best static settings of an equal split of cores and memory. */
+struct multi_score {
+	double total; /* mean over the jobs of rate / its rate in the split */
+	double least; /* the smallest of these ratios */
+};
+
+static void judge_multi(const struct sim_scenario *s, const struct sim_outcome *o, struct multi_score *ret)
+{
+	struct sim_scenario part = *s;
+	struct multi_score m = {.least = INFINITY};
+	uint32_t last = o->n_s - 1, phase = s->n_phases - 1;
+
+	part.cores = fmax(floor(s->cores / s->n_jobs), 1);
+	for (uint32_t i = 0; i < s->n_jobs; i++) {
+		const struct sim_truth *t = &s->jobs[i].phases[phase];
+		struct sim_static split =
+		    sim_best_static(&part, t, s->cores / s->n_jobs, s->memory_bytes / s->n_jobs);
+		double ratio = o->steady[i][last] / split.rate;
+
+		m.total += ratio / s->n_jobs;
+		m.least = fmin(m.least, ratio);
+	}
+	*ret = m;
+}
+
 static int run_multi(uint64_t seed, uint32_t n_jobs)
 {
 	static struct sim_outcome outcome;
 	struct sim_scenario s = sim_scenario_random(seed, n_jobs);
-	struct sim_multi score;
+	struct multi_score score;
 
 	s.n_phases = 1;
 	if (sim_run(&s, SIM_TUNER, false, &outcome) < 0) {
 		fprintf(stderr, "bench_tuner_sim: no memory\n");
 		return 1;
 	}
-	sim_judge_multi(&s, &outcome, &score);
+	judge_multi(&s, &outcome, &score);
 	printf("  {\"seed\": %llu, \"jobs\": %u, \"total\": %.4f, \"least\": %.4f, \"limit_broken\": %s}",
 	       (unsigned long long)seed, n_jobs, score.total, score.least,
 	       outcome.limit_broken ? "true" : "false");

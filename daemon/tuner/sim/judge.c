@@ -63,22 +63,3 @@ void sim_judge(const struct sim_scenario *s, const struct sim_outcome *o, const 
 	score.mean_cost = cost / cheap;
 	*ret = score;
 }
-
-void sim_judge_multi(const struct sim_scenario *s, const struct sim_outcome *o, struct sim_multi *ret)
-{
-	struct sim_scenario part = *s;
-	struct sim_multi m = {.least = INFINITY};
-	uint32_t last = o->n_s - 1, phase = s->n_phases - 1;
-
-	part.cores = fmax(floor(s->cores / s->n_jobs), 1);
-	for (uint32_t i = 0; i < s->n_jobs; i++) {
-		const struct sim_truth *t = &s->jobs[i].phases[phase];
-		struct sim_static split =
-		    sim_best_static(&part, t, s->cores / s->n_jobs, s->memory_bytes / s->n_jobs);
-		double ratio = o->steady[i][last] / split.rate;
-
-		m.total += ratio / s->n_jobs;
-		m.least = fmin(m.least, ratio);
-	}
-	*ret = m;
-}

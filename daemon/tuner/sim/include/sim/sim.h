@@ -130,13 +130,6 @@ struct sim_score {
 void sim_judge(const struct sim_scenario *s, const struct sim_outcome *o, const struct sim_static *best,
 	       struct sim_score *ret);
 
-/* Several jobs, compared with the best static settings of an equal split of cores and memory. */
-struct sim_multi {
-	double total; /* mean over the jobs of rate / its rate in the split */
-	double least; /* the smallest of these ratios */
-};
-void sim_judge_multi(const struct sim_scenario *s, const struct sim_outcome *o, struct sim_multi *ret);
-
 /* ---- random numbers: splitmix64 ---- */
 struct sim_random {
 	uint64_t state;

@@ -157,7 +157,6 @@ static void on_begin(void *user, struct job *job)
 		uv_timer_start(&events->count, on_count, COUNT_MS, COUNT_MS);
 
 	events->inner.begin(events->inner.user, job); /* restores the job's number from before a restart */
-	usage_begin(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace);
 	usage_add(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace,
 		  &(struct usage_amounts){.jobs = 1});
 	write_event(events, job, true);

@@ -35,7 +35,8 @@ static void make(struct usage_totals *t, uint32_t uid, const char *account, cons
 	snprintf(row->pod_namespace, sizeof(row->pod_namespace), "%s", pod_namespace);
 }
 
-void usage_begin(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace)
+/* Creates the row of a job that begins, if there is space for one. */
+static void begin(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace)
 {
 	if (t->n == USAGE_MAX_ROWS || find(t, uid, account, pod_namespace))
 		return;
@@ -48,8 +49,11 @@ void usage_begin(struct usage_totals *t, uint32_t uid, const char *account, cons
 void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace,
 	       const struct usage_amounts *amounts)
 {
-	struct usage_row *row = find(t, uid, account, pod_namespace);
+	struct usage_row *row;
 
+	if (amounts->jobs)
+		begin(t, uid, account, pod_namespace);
+	row = find(t, uid, account, pod_namespace);
 	if (!row)
 		row = find(t, uid, USAGE_OTHER, USAGE_OTHER);
 	if (!row) {

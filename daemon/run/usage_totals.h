@@ -40,9 +40,7 @@ struct usage_totals {
 	uint32_t n;
 };
 
-/* Creates the row of a job that begins, if there is space for one. */
-void usage_begin(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace);
-/* Adds to the row of such a job. */
+/* Adds to the row of a job. A job that begins (amounts->jobs) gets a row, if there is space for one. */
 void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace,
 	       const struct usage_amounts *amounts);
 /* Returns the i-th row, counted from 0; NULL: no more rows. */

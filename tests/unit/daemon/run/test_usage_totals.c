@@ -10,7 +10,6 @@
 
 static void begin(struct usage_totals *t, uint32_t uid, const char *account)
 {
-	usage_begin(t, uid, account, "");
 	usage_add(t, uid, account, "", &(struct usage_amounts){.jobs = 1});
 }
 
@@ -50,7 +49,8 @@ static void test_usage_has_a_row_for_user_and_account(void **state)
 	assert_int_equal(jobs_of(t, 1001, "physics"), 1);
 	assert_int_equal(all_jobs(t, &n), 4);
 	assert_int_equal(n, 3);
-	usage_begin(t, 1000, "physics", "team-a"); /* the same account, at another location */
+	/* The same account, at another location. */
+	usage_add(t, 1000, "physics", "team-a", &(struct usage_amounts){.jobs = 1});
 	assert_int_equal((all_jobs(t, &n), n), 4);
 	usage_add(t, 1001, "physics", "",
 		  &(struct usage_amounts){.node_bytes = 3, .cache_bytes = 4, .cache_kib_s = 5});
@@ -70,11 +70,11 @@ static void test_one_user_has_few(void **state)
 
 	assert_non_null(t);
 	begin(t, 1000, USAGE_OTHER);
-	usage_begin(t, 1000, USAGE_OTHER, USAGE_OTHER);
+	usage_add(t, 1000, USAGE_OTHER, USAGE_OTHER, &(struct usage_amounts){.jobs = 1});
 	for (int i = 0; i < 100; i++) {
 		snprintf(name, sizeof(name), "a%d", i);
 		begin(t, 1000, name);
-		assert_int_equal(all_jobs(t, &n), i + 2);
+		assert_int_equal(all_jobs(t, &n), i + 3);
 		assert_true(n <= USAGE_MAX_OF_USER);
 	}
 	for (uint32_t i = 0; (row = usage_row_at(t, i)); i++)

@@ -706,7 +706,7 @@ int reader_run(int fd)
 	/* Lowers the I/O priority, or checkpoints would wait for prefetches. Storage without I/O priorities
 	 * ignores it. */
 	(void)kernel_io_last();
-	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0)
+	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io) < 0)
 		return 1;
 	/* Must be called before there are threads. */
 	if (use_uring && helper_settle(HELPER_READER) < 0)

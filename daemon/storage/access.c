@@ -77,12 +77,6 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 	return 0;
 }
 
-bool access_rights_equal(const struct access_rights *a, const struct access_rights *b)
-{
-	return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode && a->acl_bytes == b->acl_bytes &&
-	       memcmp(a->acl, b->acl, sizeof(a->acl)) == 0;
-}
-
 /* Compares entry by entry. That is enough because entries are sorted and both lists must name the same users
  * and groups. */
 static bool acl_is_no_stricter(const struct access_rights *file, enum access_need need,

@@ -45,8 +45,6 @@ enum access_need {
 int access_rights_get(int fd, const struct stat *st, const char *what, struct access_rights *ret,
 		      struct error *err);
 
-bool access_rights_equal(const struct access_rights *a, const struct access_rights *b);
-
 /*
  * Returns true if every user who may read the snapshot has the needed permission on the file. That is so if
  * the file has no list and its mode allows everybody. Otherwise both must have the same owner and group, and

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "io.h"
 
-int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why)
+int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret)
 {
-	int why = 0;
-
-	if (want_uring) {
-		why = io_uring_new(loop, depth, ret);
-		if (why == 0)
-			return 0;
-	}
-	if (ret_why)
-		*ret_why = why;
-	return io_threads_new(loop, depth, ret);
+	if (want_uring && io_engine_uring.open(loop, depth, ret) == 0)
+		return 0;
+	return io_engine_threads.open(loop, depth, ret);
 }
 
 void io_submit(struct io *io, struct io_op *op)

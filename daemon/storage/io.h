@@ -37,6 +37,8 @@ struct io_op {
 
 struct io_engine {
 	const char *name;
+	/* Returns 0 or a negative errno, such as -EPERM or -ENOSYS: the engine cannot be used here. */
+	int (*open)(uv_loop_t *loop, unsigned depth, struct io **ret);
 	void (*submit)(struct io *io, struct io_op *op);
 	void (*free)(struct io *io);
 };
@@ -46,13 +48,10 @@ struct io { /* the first member of each engine */
 	uint64_t in_flight;
 };
 
-/* Makes an io_uring engine. Returns 0, or -EPERM, -ENOSYS, -ENOMEM...: io_uring cannot be used here. */
-int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret);
-int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret);
+extern const struct io_engine io_engine_uring, io_engine_threads;
 
-/* Makes an io_uring engine if wanted and possible, else one with threads. With threads, *ret_why (may be
- * NULL) is the errno that ruled io_uring out, or 0 if it was not wanted. */
-int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, int *ret_why);
+/* Makes an io_uring engine if wanted and possible, else one with threads. Returns 0 or a negative errno. */
+int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret);
 /* Returns 0, or the negative errno that rules io_uring out. */
 int io_uring_check(void);
 void io_submit(struct io *io, struct io_op *op);

@@ -87,17 +87,14 @@ static void threads_free(struct io *io)
 	free(t);
 }
 
-static const struct io_engine threads_engine = {
-    .name = "threads", .submit = threads_submit, .free = threads_free};
-
-int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret)
+static int threads_open(uv_loop_t *loop, unsigned depth, struct io **ret)
 {
 	struct threads *t = calloc(1, sizeof(*t) + depth * sizeof(t->tasks[0]));
 	int r;
 
 	if (!t)
 		return -ENOMEM;
-	t->io.engine = &threads_engine;
+	t->io.engine = &io_engine_threads;
 	t->waiting_tail = &t->waiting;
 	for (unsigned i = 0; i < depth; i++) {
 		t->tasks[i] = (struct thread_task){
@@ -112,3 +109,6 @@ int io_threads_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	*ret = &t->io;
 	return 0;
 }
+
+const struct io_engine io_engine_threads = {
+    .name = "threads", .open = threads_open, .submit = threads_submit, .free = threads_free};

@@ -97,8 +97,6 @@ static void uring_free(struct io *io)
 	uv_close((uv_handle_t *)&u->poll, on_closed);
 }
 
-static const struct io_engine uring_engine = {.name = "io_uring", .submit = uring_submit, .free = uring_free};
-
 /* Kernels before 5.6 have the ring but not these operations. */
 static bool has_operations(struct io_uring *ring)
 {
@@ -135,14 +133,14 @@ static int ring_limit(struct io_uring *ring)
 	return 0;
 }
 
-int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
+static int uring_open(uv_loop_t *loop, unsigned depth, struct io **ret)
 {
 	struct uring *u = calloc(1, sizeof(*u));
 	int r;
 
 	if (!u)
 		return -ENOMEM;
-	u->io.engine = &uring_engine;
+	u->io.engine = &io_engine_uring;
 	u->depth = depth;
 	u->waiting_tail = &u->waiting;
 	r = ring_new(depth, &u->ring);
@@ -173,6 +171,9 @@ int io_uring_new(uv_loop_t *loop, unsigned depth, struct io **ret)
 	*ret = &u->io;
 	return 0;
 }
+
+const struct io_engine io_engine_uring = {
+    .name = "io_uring", .open = uring_open, .submit = uring_submit, .free = uring_free};
 
 int io_uring_check(void)
 {

@@ -177,12 +177,18 @@ void proof_close(struct proof *proof)
 	proof->chunks_fd = proof->snapshot_fd = -EBADF;
 }
 
+static bool rights_equal(const struct access_rights *a, const struct access_rights *b)
+{
+	return a->uid == b->uid && a->gid == b->gid && a->mode == b->mode && a->acl_bytes == b->acl_bytes &&
+	       memcmp(a->acl, b->acl, sizeof(a->acl)) == 0;
+}
+
 bool proof_identity_equal(const struct proof_identity *a, const struct proof_identity *b)
 {
 	return a->directory_dev == b->directory_dev && a->directory_ino == b->directory_ino &&
 	       a->snapshot_dev == b->snapshot_dev && a->snapshot_ino == b->snapshot_ino &&
 	       a->chunks_dev == b->chunks_dev && a->chunks_ino == b->chunks_ino &&
-	       a->is_fetched == b->is_fetched && access_rights_equal(&a->rights, &b->rights);
+	       a->is_fetched == b->is_fetched && rights_equal(&a->rights, &b->rights);
 }
 
 void proof_origin(const struct proof *proof, char *text, size_t size)

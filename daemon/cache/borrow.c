@@ -39,8 +39,8 @@ static bool is_waited_for(const struct stall_node *node)
 							  node->memory_some_now >= WAIT_SOME));
 }
 
-uint64_t borrow_limit(struct borrow *l, const struct stall_node *node, double refaulted, uint64_t borrowed,
-		      uint64_t now_ns)
+static uint64_t borrow_limit(struct borrow *l, const struct stall_node *node, double refaulted,
+			     uint64_t borrowed, uint64_t now_ns)
 {
 	double reserve = 2 * stall_reserve_bytes(node->memory_limit_bytes);
 	double more = node->memory_headroom_bytes - reserve;
@@ -62,24 +62,34 @@ uint64_t borrow_limit(struct borrow *l, const struct stall_node *node, double re
 	return now_ns < l->until_ns ? borrowed : borrowed + (uint64_t)more;
 }
 
-uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_t total, uint64_t borrowed,
-			uint64_t limit, uint64_t now_ns)
+static uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, const struct borrow_use *use,
+			       uint64_t now_ns)
 {
 	double more = node->memory_headroom_bytes - stall_reserve_bytes(node->memory_limit_bytes);
 	double raised;
 
 	if (isnan(more))
 		return BORROW_ALL;
-	if (-more > (double)borrowed) {
+	if (-more > (double)use->borrowed) {
 		hold(l, now_ns);
-		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
+		l->ceiling_bytes = -more < (double)use->total ? use->total - (uint64_t)-more : 1;
 	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
 		/* Raises the ceiling by half of the difference, because the limit on borrowed memory grows at
 		 * the same time. */
 		raised = (double)l->ceiling_bytes + more / 2;
-		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
+		l->ceiling_bytes = raised < (double)use->limit ? (uint64_t)raised : 0;
 	}
 	return l->ceiling_bytes > 0 ? l->ceiling_bytes : BORROW_ALL;
+}
+
+struct borrow_limits borrow_decide(struct borrow *l, const struct stall_node *node, double refaulted,
+				   const struct borrow_use *use, uint64_t now_ns)
+{
+	struct borrow_limits limits;
+
+	limits.borrowed = borrow_limit(l, node, refaulted, use->borrowed, now_ns);
+	limits.total = borrow_ceiling(l, node, use, now_ns);
+	return limits;
 }
 
 uint32_t borrow_pause_ms(double headroom, double machine_bytes)

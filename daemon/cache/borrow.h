@@ -30,15 +30,22 @@ struct borrow {
 
 #define BORROW_ALL UINT64_MAX
 
-/* Returns the bytes that may be borrowed. BORROW_ALL: the node's figures are unknown, so only the operator's
- * limit holds. refaulted: bytes of page cache in use that were read again since the last sample. */
-uint64_t borrow_limit(struct borrow *l, const struct stall_node *node, double refaulted, uint64_t borrowed,
-		      uint64_t now_ns);
+/* The memory of the cache, in bytes. */
+struct borrow_use {
+	uint64_t total, borrowed;
+	uint64_t limit; /* the operator's limit on the total */
+};
 
-/* Returns the bytes that the whole cache may take, at most the operator's `limit`. It takes `total` now.
- * BORROW_ALL: only the operator's limit holds. Call after borrow_limit(), with the same sample. */
-uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_t total, uint64_t borrowed,
-			uint64_t limit, uint64_t now_ns);
+/* Limits on borrowed memory, and on the whole cache. BORROW_ALL: the node's figures are unknown, or it has
+ * enough memory, so only the operator's limit holds. */
+struct borrow_limits {
+	uint64_t borrowed, total;
+};
+
+/* Decides from a sample of the node. refaulted: bytes of page cache in use that were read again since the
+ * last sample. */
+struct borrow_limits borrow_decide(struct borrow *l, const struct stall_node *node, double refaulted,
+				   const struct borrow_use *use, uint64_t now_ns);
 
 #define BORROW_PAUSE_LEAST_MS 25
 #define BORROW_PAUSE_MOST_MS  1000

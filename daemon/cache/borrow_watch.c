@@ -74,7 +74,11 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 
 void borrow_watch_sample(struct borrow_watch *w)
 {
-	uint64_t now_ns = clock_monotonic_ns(), borrowed = cache_borrowed_bytes(w->cache), limit, ceiling;
+	const struct borrow_use use = {.total = cache_total_bytes(w->cache),
+				       .borrowed = cache_borrowed_bytes(w->cache),
+				       .limit = w->cache->limit_bytes};
+	uint64_t now_ns = clock_monotonic_ns();
+	struct borrow_limits limits;
 	struct stall_node node = node_watch_sample(&w->node, now_ns);
 
 	leave_active_files(w->root, &node);
@@ -84,12 +88,9 @@ void borrow_watch_sample(struct borrow_watch *w)
 	w->left_bytes = node.memory_headroom_bytes;
 	/* Memory that is being returned to the system counts as headroom already. */
 	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
-	limit = borrow_limit(&w->borrow, &node, refaulted(w), borrowed, now_ns);
-	ceiling = borrow_ceiling(&w->borrow, &node, cache_total_bytes(w->cache), borrowed,
-				 w->cache->limit_bytes, now_ns);
-	cache_borrow(w->cache, limit);
-	cache_hold_down(w->cache, ceiling);
-	say_short(w, ceiling);
+	limits = borrow_decide(&w->borrow, &node, refaulted(w), &use, now_ns);
+	cache_limit(w->cache, limits.borrowed, limits.total);
+	say_short(w, limits.total);
 	w->unused_bytes += (double)w->cache->releasing_bytes;
 	w->promised_bytes = w->left_bytes + (double)w->cache->releasing_bytes;
 }

@@ -70,7 +70,7 @@ struct cache_node_memory {
 	uint64_t ceiling_bytes; /* below the operator's limit while the node is short of memory; UINT64_MAX:
 				   no ceiling */
 	uint64_t least_bytes;   /* the operator's minimum: no ceiling goes below it */
-	uint64_t borrow_bytes;  /* limit on borrowed memory, as cache_borrow() set it */
+	uint64_t borrow_bytes;  /* limit on borrowed memory, as cache_limit() set it */
 	uint64_t borrow_claimed_bytes; /* claimed bytes of chunks when borrow_bytes was set */
 };
 
@@ -198,17 +198,15 @@ void cache_fit(struct cache *c);
 
 /* Returns the borrowed bytes: chunks beyond the claims, decoded copies and kept batches. */
 uint64_t cache_borrowed_bytes(const struct cache *c);
-/* Returns the bytes that may be borrowed: the limit that cache_borrow() set, plus chunks that were claimed
+/* Returns the bytes that may be borrowed: the limit that cache_limit() set, plus chunks that were claimed
  * then and no longer are. */
 uint64_t cache_borrowable_bytes(const struct cache *c);
 uint64_t cache_claimed_chunk_bytes(const struct cache *c);
 /* Returns the memory in use for sessions: batch slots, snapshots in use, chunks within the claims. */
 uint64_t cache_claimed_bytes(const struct cache *c);
-/* Limits borrowed memory to `bytes`, and evicts the excess at once. */
-void cache_borrow(struct cache *c, uint64_t bytes);
-/* Limits all memory to `bytes`, claims included, and evicts the excess at once, except for what sessions
- * need. UINT64_MAX: only the operator's limit applies. */
-void cache_hold_down(struct cache *c, uint64_t bytes);
+/* Limits borrowed memory, and all memory, claims included. Evicts the excess at once, except for what
+ * sessions need. UINT64_MAX: only the operator's limit applies. */
+void cache_limit(struct cache *c, uint64_t borrowed_bytes, uint64_t total_bytes);
 
 /* Returns true if `bytes` more of decoded copies fit. Evicts chunks that nobody is going to miss to make
  * space for them. */

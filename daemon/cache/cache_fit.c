@@ -435,23 +435,20 @@ void cache_fit(struct cache *c)
 	c->needs_changed = false;
 }
 
-void cache_borrow(struct cache *c, uint64_t bytes)
+void cache_limit(struct cache *c, uint64_t borrowed_bytes, uint64_t total_bytes)
 {
-	uint64_t before = c->node.borrow_bytes;
+	const struct cache_node_memory before = c->node;
+	bool is_changed;
 
-	c->node.borrow_bytes = bytes;
+	c->node.borrow_bytes = borrowed_bytes;
 	c->node.borrow_claimed_bytes = cache_claimed_chunk_bytes(c);
+	c->node.ceiling_bytes = total_bytes;
 	/* Raising the limit is pointless if nobody can use the memory, and would cost a pass through all
 	 * segments. */
-	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
-		cache_fit(c);
-}
-
-void cache_hold_down(struct cache *c, uint64_t bytes)
-{
-	uint64_t before = c->node.ceiling_bytes;
-
-	c->node.ceiling_bytes = bytes;
-	if (bytes != before && (cache_total_bytes(c) > bytes || before < c->limit_bytes))
+	is_changed = cache_borrowed_bytes(c) > borrowed_bytes ||
+		     (before.borrow_bytes < borrowed_bytes && before.borrow_bytes < c->unclaimed_bytes);
+	if (total_bytes != before.ceiling_bytes)
+		is_changed |= cache_total_bytes(c) > total_bytes || before.ceiling_bytes < c->limit_bytes;
+	if (is_changed)
 		cache_fit(c);
 }

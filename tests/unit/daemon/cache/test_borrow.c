@@ -25,14 +25,32 @@ static struct stall_node calm(void)
 	return node;
 }
 
+static uint64_t limit_on_borrowed(struct borrow *l, const struct stall_node *node, double refaulted,
+				  uint64_t borrowed, uint64_t now_ns)
+{
+	const struct borrow_use use = {.total = borrowed, .borrowed = borrowed, .limit = UINT64_MAX};
+
+	return borrow_decide(l, node, refaulted, &use, now_ns).borrowed;
+}
+
+/* Decides for a cache that takes 6 of at most 8 GiB. */
+static uint64_t limit_on_all(struct borrow *l, const struct stall_node *node, uint64_t borrowed,
+			     uint64_t now_ns)
+{
+	const struct borrow_use use = {
+	    .total = (uint64_t)(6 * GIB), .borrowed = borrowed, .limit = (uint64_t)(8 * GIB)};
+
+	return borrow_decide(l, node, 0, &use, now_ns).total;
+}
+
 static void test_what_nobody_wants_may_be_borrowed(void **state)
 {
 	struct stall_node node = calm(), unknown = stall_node_unknown();
 	struct borrow l = {0};
 
-	assert_int_equal(borrow_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(7.5 * GIB));
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 101 * S), (uint64_t)(8.5 * GIB));
-	assert_true(borrow_limit(&l, &unknown, 0, 5, 102 * S) == BORROW_ALL);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, 0, 100 * S), (uint64_t)(7.5 * GIB));
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 101 * S), (uint64_t)(8.5 * GIB));
+	assert_true(limit_on_borrowed(&l, &unknown, 0, 5, 102 * S) == BORROW_ALL);
 }
 
 static void test_who_waits_gets_all_at_once(void **state)
@@ -41,13 +59,13 @@ static void test_who_waits_gets_all_at_once(void **state)
 	struct borrow l = {0};
 
 	node.memory_some_now = 6;
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), 0);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 100 * S), 0);
 	/* tasks that wait at a limit of their own do not count, while an eighth of the memory is free */
 	node.memory_free_bytes = 3 * GIB;
-	assert_true(borrow_limit(&l, &node, 0, (uint64_t)GIB, 200 * S) > 0);
+	assert_true(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 200 * S) > 0);
 	node.memory_some_now = NAN;
 	node.oom_kills = 1;
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 300 * S), 0);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 300 * S), 0);
 }
 
 static void test_what_is_missing_is_given_back(void **state)
@@ -56,9 +74,9 @@ static void test_what_is_missing_is_given_back(void **state)
 	struct borrow l = {0};
 
 	node.memory_headroom_bytes = 412 * MIB;
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), (uint64_t)(924 * MIB));
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 100 * S), (uint64_t)(924 * MIB));
 	node.memory_headroom_bytes = 0;
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
 }
 
 static void test_larger_nodes_keep_more_free(void **state)
@@ -69,37 +87,38 @@ static void test_larger_nodes_keep_more_free(void **state)
 	node.memory_limit_bytes = 1024 * GIB;
 	node.memory_headroom_bytes = 40 * GIB;
 	node.memory_free_bytes = 40 * GIB;
-	assert_int_equal(borrow_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(8 * GIB));
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, 0, 100 * S), (uint64_t)(8 * GIB));
 	node.memory_headroom_bytes = 30 * GIB;
-	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)(5 * GIB), 200 * S), (uint64_t)(3 * GIB));
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)(5 * GIB), 200 * S), (uint64_t)(3 * GIB));
 }
 
 static void test_claims_give_way_behind_what_is_borrowed(void **state)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
-	uint64_t total = (uint64_t)(6 * GIB), limit = (uint64_t)(8 * GIB);
+	const struct borrow_use small = {.total = (uint64_t)MIB, .limit = (uint64_t)(8 * GIB)};
+	uint64_t total = (uint64_t)(6 * GIB);
 
 	/* 156 of 256 MiB are missing */
 	node.memory_headroom_bytes = 100 * MIB;
-	assert_true(borrow_ceiling(&l, &node, total, (uint64_t)(156 * MIB), limit, 100 * S) == BORROW_ALL);
-	assert_int_equal(borrow_ceiling(&l, &node, total, (uint64_t)(155 * MIB), limit, 100 * S),
+	assert_true(limit_on_all(&l, &node, (uint64_t)(156 * MIB), 100 * S) == BORROW_ALL);
+	assert_int_equal(limit_on_all(&l, &node, (uint64_t)(155 * MIB), 100 * S),
 			 total - (uint64_t)(156 * MIB));
 	node.memory_headroom_bytes = 0;
-	assert_int_equal(borrow_ceiling(&l, &node, (uint64_t)MIB, 0, limit, 101 * S), 1);
+	assert_int_equal(borrow_decide(&l, &node, 0, &small, 101 * S).total, 1);
 	/* the ceiling does not rise within the hold, nor while less is left, and then by half of the
 	 * surplus */
-	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 102 * S), total - (uint64_t)(256 * MIB));
+	assert_int_equal(limit_on_all(&l, &node, 0, 102 * S), total - (uint64_t)(256 * MIB));
 	node.memory_headroom_bytes = 1256 * MIB;
-	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 111 * S), total - (uint64_t)(256 * MIB));
+	assert_int_equal(limit_on_all(&l, &node, 0, 111 * S), total - (uint64_t)(256 * MIB));
 	node.memory_headroom_bytes = 256 * MIB;
-	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 900 * S), total - (uint64_t)(256 * MIB));
+	assert_int_equal(limit_on_all(&l, &node, 0, 900 * S), total - (uint64_t)(256 * MIB));
 	node.memory_headroom_bytes = 1256 * MIB;
-	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 901 * S), total + (uint64_t)(244 * MIB));
+	assert_int_equal(limit_on_all(&l, &node, 0, 911 * S), total + (uint64_t)(244 * MIB));
 	node.memory_headroom_bytes = 8 * GIB;
-	assert_true(borrow_ceiling(&l, &node, total, 0, limit, 902 * S) == BORROW_ALL);
+	assert_true(limit_on_all(&l, &node, 0, 912 * S) == BORROW_ALL);
 	node = stall_node_unknown();
-	assert_true(borrow_ceiling(&l, &node, total, 0, limit, 903 * S) == BORROW_ALL);
+	assert_true(limit_on_all(&l, &node, 0, 913 * S) == BORROW_ALL);
 }
 
 static void test_the_less_is_left_the_sooner_it_looks(void **state)
@@ -117,18 +136,18 @@ static void test_page_cache_in_use_comes_first(void **state)
 	struct stall_node node = calm();
 	struct borrow l = {0};
 
-	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 1000, 100 * S), 500);
-	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 500, 101 * S), 250);
+	assert_int_equal(limit_on_borrowed(&l, &node, 50 * MIB, 1000, 100 * S), 500);
+	assert_int_equal(limit_on_borrowed(&l, &node, 50 * MIB, 500, 101 * S), 250);
 	/* nothing more for a while, then as before */
-	assert_int_equal(borrow_limit(&l, &node, 0, 250, 102 * S), 250);
-	assert_int_equal(borrow_limit(&l, &node, 0, 250, 110 * S), 250);
-	assert_true(borrow_limit(&l, &node, 0, 250, 111 * S) > 250);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, 250, 102 * S), 250);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, 250, 110 * S), 250);
+	assert_true(limit_on_borrowed(&l, &node, 0, 250, 111 * S) > 250);
 	/* after a soon repetition, the pause is twice as long */
-	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 1000, 113 * S), 500);
-	assert_int_equal(borrow_limit(&l, &node, 0, 500, 132 * S), 500);
-	assert_true(borrow_limit(&l, &node, 0, 500, 133 * S) > 500);
+	assert_int_equal(limit_on_borrowed(&l, &node, 50 * MIB, 1000, 113 * S), 500);
+	assert_int_equal(limit_on_borrowed(&l, &node, 0, 500, 132 * S), 500);
+	assert_true(limit_on_borrowed(&l, &node, 0, 500, 133 * S) > 500);
 	/* a few pages do not count */
-	assert_true(borrow_limit(&l, &node, 1 * MIB, 1000, 134 * S) > 1000);
+	assert_true(limit_on_borrowed(&l, &node, 1 * MIB, 1000, 134 * S) > 1000);
 }
 
 /* ---- the watch, on a machine made of files ---- */

@@ -45,23 +45,23 @@ static void test_claimed_and_borrowed(void **state)
 	f.cache->round++;
 	for (uint32_t i = 4; i < 10; i++)
 		cache_mark(f.cache, f.d, i, i);
-	cache_borrow(f.cache, 3 * f.unit);
+	cache_limit(f.cache, 3 * f.unit, UINT64_MAX);
 	real_cache_check(f.cache);
 	assert_int_equal(in_memory(f.d), 0x3f0); /* chunks that are not needed soon were evicted */
 	assert_int_equal(f.cache->counters.evictions, 4);
 	assert_int_equal(f.d->space_bytes, 6 * f.unit);
-	cache_borrow(f.cache, f.unit);
+	cache_limit(f.cache, f.unit, UINT64_MAX);
 	assert_int_equal(in_memory(f.d), 0x0f0); /* then the farthest one */
 	/* The dataset gets no more than that, even for a waiting batch. */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 0), 0);
 	assert_int_equal(f.d->held_bytes, 4 * f.unit);
 	/* More space that no dataset can use changes nothing. More space that one can use does. */
-	cache_borrow(f.cache, 2 * f.unit);
+	cache_limit(f.cache, 2 * f.unit, UINT64_MAX);
 	assert_int_equal(f.d->space_bytes, 5 * f.unit);
 	assert_int_equal(fill(&f, f.d, 12, 1), 0);
 	assert_int_equal(f.d->held_bytes, 5 * f.unit);
-	cache_borrow(f.cache, UINT64_MAX);
+	cache_limit(f.cache, UINT64_MAX, UINT64_MAX);
 	assert_int_equal(f.d->space_bytes, 10 * f.unit);
 	stop(&f);
 }
@@ -74,7 +74,7 @@ static void test_what_was_claimed_stays(void **state)
 	start(&f, *state, &even, 10);
 	fit(&f);
 	fill_all(&f, f.d, 10);
-	cache_borrow(f.cache, f.unit);
+	cache_limit(f.cache, f.unit, UINT64_MAX);
 	f.d->asked_bytes = 4 * f.unit;
 	fit(&f);
 	assert_int_equal(count(f.d), 10);
@@ -83,7 +83,7 @@ static void test_what_was_claimed_stays(void **state)
 	assert_int_equal(count(f.d), 10);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 10 * f.unit);
 	/* The next check of the node sets the limit. */
-	cache_borrow(f.cache, 2 * f.unit);
+	cache_limit(f.cache, 2 * f.unit, UINT64_MAX);
 	assert_int_equal(count(f.d), 2);
 	stop(&f);
 }
@@ -95,7 +95,7 @@ static void test_claims_give_way(void **state)
 	start(&f, *state, &even, 10);
 	fit(&f);
 	fill_all(&f, f.d, 10);
-	cache_hold_down(f.cache, f.d->copy.bytes + 4 * f.unit);
+	cache_limit(f.cache, UINT64_MAX, f.d->copy.bytes + 4 * f.unit);
 	assert_int_equal(count(f.d), 4);
 	real_cache_check(f.cache);
 	/* A newly read chunk replaces other chunks. */
@@ -104,12 +104,12 @@ static void test_claims_give_way(void **state)
 	assert_int_equal(count(f.d), 4);
 	/* The cache does not shrink below the operator's minimum, nor below its sessions' need. */
 	f.cache->node.least_bytes = f.d->copy.bytes + 3 * f.unit;
-	cache_hold_down(f.cache, 1);
+	cache_limit(f.cache, UINT64_MAX, 1);
 	assert_int_equal(count(f.d), 3);
 	f.cache->node.least_bytes = 0;
-	cache_hold_down(f.cache, 2);
+	cache_limit(f.cache, UINT64_MAX, 2);
 	assert_int_equal(count(f.d), 1);
-	cache_hold_down(f.cache, UINT64_MAX);
+	cache_limit(f.cache, UINT64_MAX, UINT64_MAX);
 	fill_all(&f, f.d, 9);
 	assert_true(count(f.d) >= 9);
 	stop(&f);
@@ -125,7 +125,7 @@ static void test_what_is_in_use_goes_later(void **state)
 	fill_all(&f, f.d, 6);
 	for (uint64_t i = 0; i < 4; i++)
 		cache_pin(f.cache, f.d, i);
-	cache_borrow(f.cache, 0);
+	cache_limit(f.cache, 0, UINT64_MAX);
 	assert_int_equal(in_memory(f.d), 0xf);
 	assert_true(f.cache->unfit);
 	assert_int_equal(f.d->pinned_bytes, 4 * f.unit);
@@ -326,7 +326,7 @@ static void test_what_is_kept(void **state)
 	assert_int_equal(idle->kept_bytes, 0);
 	assert_int_equal(count(idle), 6);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 6 * f.unit);
-	cache_borrow(f.cache, 2 * f.unit);
+	cache_limit(f.cache, 2 * f.unit, UINT64_MAX);
 	assert_int_equal(count(idle), 2);
 	stop(&f);
 }

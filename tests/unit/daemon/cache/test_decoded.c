@@ -243,7 +243,7 @@ static void test_what_is_left_to_them(void **state)
 	assert_true(f.cache.decoded_cache.bytes <= 4 * MIB);
 	/* So does a shortage of memory. */
 	assert_true(fill(&f, one, 0, 3, MIB - 64) > 0);
-	cache_borrow(&f.cache, 0);
+	cache_limit(&f.cache, 0, UINT64_MAX);
 	assert_int_equal(f.cache.decoded_cache.bytes, 0);
 	assert_null(decoded_grant(&f.cache, one));
 	decoded_close(one);

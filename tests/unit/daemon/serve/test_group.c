@@ -457,7 +457,7 @@ static void test_what_is_kept_need_not_be_read(void **state)
 
 static void lend_nothing(struct node *n, void *answer)
 {
-	cache_borrow(&n->server.serving.cache, 0);
+	cache_limit(&n->server.serving.cache, 0, UINT64_MAX);
 	*(uint64_t *)answer = n->server.serving.cache.kept_batches.bytes;
 }
 

@@ -9,6 +9,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
+#include "lib/list.h"
 #include "lib/proc.h"
 #include "daemon/cache/peers/memberships.h"
 
@@ -69,14 +70,10 @@ static void close_handle(struct job *j, uv_handle_t *handle)
 /* Removes the job from the list; its memory is freed with the last reference. */
 static void job_end(struct job *j)
 {
-	struct job **link = &j->owner->first;
-
 	if (j->ended)
 		return;
 	j->ended = true;
-	while (*link != j)
-		link = &(*link)->next;
-	*link = j->next;
+	LL_DELETE(j->owner->first, j);
 	memberships_end_job(j);
 	if (j->owner->handler.end && !j->owner->closing)
 		j->owner->handler.end(j->owner->handler.user, j);
@@ -118,16 +115,6 @@ static void watch_process(struct job *j)
 	uv_poll_start(&j->process, UV_READABLE, on_process);
 }
 
-/* Fills in *o from the client's report. */
-static void job_origin_said(struct job_origin *o, const struct wire_origin *said)
-{
-	*o = (struct job_origin){0};
-	memcpy(o->slurm_job, said->slurm_job, sizeof(o->slurm_job));
-	memcpy(o->account, said->account, sizeof(o->account));
-	memcpy(o->pod, said->pod, sizeof(o->pod));
-	memcpy(o->pod_namespace, said->pod_namespace, sizeof(o->pod_namespace));
-}
-
 static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_member *m)
 {
 	struct job *j = calloc(1, sizeof(*j));
@@ -151,10 +138,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 	pool_lane_init(&j->lane, j->uid);
 	if (root > 0 && proc_cmdline_read(jobs->proc_root, (pid_t)root, j->name, sizeof(j->name)) < 0)
 		j->name[0] = '\0';
-	if (m->origin)
-		job_origin_said(&j->origin, m->origin);
-	if (root > 0)
-		job_origin_process(&j->origin, jobs->proc_root, (pid_t)root);
+	j->origin = job_origin_find(m->origin, jobs->proc_root, (pid_t)root);
 	uv_timer_init(jobs->loop, &j->linger);
 	j->linger.data = j;
 	uv_unref((uv_handle_t *)&j->linger);

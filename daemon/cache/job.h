@@ -64,7 +64,7 @@ struct job_counters {
 };
 
 /* Batches that the trainer took and times that it reported, summed over its sessions as of the latest
- * sample of each (sensor_job.h). All count up. */
+ * sample of each (sensor_sample.h). All count up. */
 struct job_taken {
 	uint64_t batches, samples;
 	uint64_t wait_ns, fetch_ns; /* time slept in libdiesel; mean over a rank's worker processes */
@@ -195,9 +195,8 @@ void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
 bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
-/* Sets the fields that this text of /proc/PID/cgroup contains. */
-void job_origin_group(struct job_origin *o, const char *text);
-/* As job_origin_group(), for a process. Changes nothing if the process is gone or hidden. */
-void job_origin_process(struct job_origin *o, const char *proc_root, pid_t pid);
+/* Finds out who runs the process: from its control group, else as the client says. said: NULL: nothing. pid:
+ * 0 if the process is not visible. */
+struct job_origin job_origin_find(const struct wire_origin *said, const char *proc_root, pid_t pid);
 /* Returns true if any field is known. */
 bool job_origin_is_known(const struct job_origin *o);

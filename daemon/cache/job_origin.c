@@ -76,7 +76,8 @@ static void look_for_pod(struct job_origin *o, const char *path)
 	}
 }
 
-void job_origin_group(struct job_origin *o, const char *text)
+/* Sets the fields that this text of /proc/PID/cgroup contains. */
+static void look_in_groups(struct job_origin *o, const char *text)
 {
 	/* "N:CONTROLLERS:PATH", a line for each hierarchy. */
 	while (*text) {
@@ -95,15 +96,24 @@ void job_origin_group(struct job_origin *o, const char *text)
 	}
 }
 
-void job_origin_process(struct job_origin *o, const char *proc_root, pid_t pid)
+struct job_origin job_origin_find(const struct wire_origin *said, const char *proc_root, pid_t pid)
 {
 	_cleanup_(freep) char *text = NULL;
+	struct job_origin o = {.pod_uid = ""};
 	char path[256];
 	size_t length;
 
-	if (snprintf(path, sizeof(path), "%s/%d/cgroup", proc_root, (int)pid) < (int)sizeof(path) &&
+	if (said) {
+		memcpy(o.slurm_job, said->slurm_job, sizeof(o.slurm_job));
+		memcpy(o.account, said->account, sizeof(o.account));
+		memcpy(o.pod, said->pod, sizeof(o.pod));
+		memcpy(o.pod_namespace, said->pod_namespace, sizeof(o.pod_namespace));
+	}
+	if (pid > 0 &&
+	    snprintf(path, sizeof(path), "%s/%d/cgroup", proc_root, (int)pid) < (int)sizeof(path) &&
 	    proc_read_file(path, GROUP_BYTES, &text, &length) == 0)
-		job_origin_group(o, text);
+		look_in_groups(&o, text);
+	return o;
 }
 
 bool job_origin_is_known(const struct job_origin *o)

@@ -235,17 +235,17 @@ static void test_numbers_in_control_groups(void **state)
 	    {"4:cpuset:/slurm_node-1/uid_7/job_13/step_0\n", "13", ""},
 	    {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod" POD_
 	     ".slice/cri-containerd-1.scope\n",
-	     "", POD},
-	    {"0::/kubepods.slice/kubepods-pod" POD_ ".slice/crio-1.scope\n", "", POD},
-	    {"9:pids:/kubepods/besteffort/pod" POD "/1\n", "", POD},
+	     "said", POD},
+	    {"0::/kubepods.slice/kubepods-pod" POD_ ".slice/crio-1.scope\n", "said", POD},
+	    {"9:pids:/kubepods/besteffort/pod" POD "/1\n", "said", POD},
 	    /* The path as a daemon in a pod sees it. */
-	    {"0::/../../kubepods-burstable-pod" POD_ ".slice/cri-containerd-1.scope\n", "", POD},
-	    {"0::/../../../besteffort/pod" POD "/1\n", "", POD},
+	    {"0::/../../kubepods-burstable-pod" POD_ ".slice/cri-containerd-1.scope\n", "said", POD},
+	    {"0::/../../../besteffort/pod" POD "/1\n", "said", POD},
 	    /* Groups that a user has created. */
 	    {"0::/user.slice/user-7.slice/user@7.service/slurm/job_1\n", "said", ""},
 	    {"0::/user.slice/user-7.slice/user@7.service/kubepods-pod" POD_ ".slice\n", "said", ""},
 	    {"0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0/job_2\n", "1", ""},
-	    {"0::/kubepods/pod" POD "/1/podffffffff-0000-4444-8888-0123456789ab\n", "", POD},
+	    {"0::/kubepods/pod" POD "/1/podffffffff-0000-4444-8888-0123456789ab\n", "said", POD},
 	    /* No such group exists. */
 	    {"0::/\n", "said", ""},
 	    {"0::/system.slice/slurmstepd.scope/job_/step_0\n", "said", ""},
@@ -256,13 +256,26 @@ static void test_numbers_in_control_groups(void **state)
 	    {"", "said", ""},
 	};
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct job_origin o = {.slurm_job = "said"};
+	const struct wire_origin said = {.slurm_job = "said"};
+	struct fixture f;
 
-		job_origin_group(&o, cases[i].text);
-		assert_string_equal(o.slurm_job, cases[i].slurm_job[0] ? cases[i].slurm_job : "said");
-		assert_string_equal(o.pod_uid, cases[i].pod_uid);
+	fixture_start(&f, *state);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		int pid = TRAINER + (int)i;
+		char name[64];
+
+		process(&f, *state, pid, 1);
+		snprintf(name, sizeof(name), "proc/%d/cgroup", pid);
+		write_text(*state, name, cases[i].text);
+		struct job *a = jobs_join(
+		    &f.jobs,
+		    &(struct job_member){.pid = pid, .uid = 7, .world = 4, .stride = 1, .origin = &said});
+		assert_non_null(a);
+		assert_string_equal(a->origin.slurm_job, cases[i].slurm_job);
+		assert_string_equal(a->origin.pod_uid, cases[i].pod_uid);
+		jobs_leave(a);
 	}
+	fixture_end(&f);
 }
 
 static void test_the_kernel_s_word_beats_the_client_s(void **state)
@@ -287,5 +300,4 @@ static void test_the_kernel_s_word_beats_the_client_s(void **state)
 UNIT_TESTS(IN_FOLDER(test_workers_are_their_trainers), IN_FOLDER(test_another_users_process_is_another_job),
 	   IN_FOLDER(test_few_wait_for_another_session), IN_FOLDER(test_a_job_lives_as_long_as_its_process),
 	   cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
-	   cmocka_unit_test(test_numbers_in_control_groups),
-	   IN_FOLDER(test_the_kernel_s_word_beats_the_client_s))
+	   IN_FOLDER(test_numbers_in_control_groups), IN_FOLDER(test_the_kernel_s_word_beats_the_client_s))

@@ -61,7 +61,7 @@ struct cached_chunk {
 	enum chunk_from from; /* source of the chunk, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
-	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
+	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load.c) */
 	uint64_t bytes;          /* size of the segment that the chunk takes */
 	uint64_t last_use;       /* value of cache.clock at the latest use */
 	uint64_t retry_ns; /* if BAD because it was not read: time of the next attempt; 0: damaged, never */
@@ -244,13 +244,8 @@ struct cached_want {
 };
 
 /* Returns true if the chunk must be loaded before the wanted samples are in memory. If only few samples of
- * a chunk are wanted, only those may be read (sources/load_part.c). */
+ * a chunk are wanted, only those may be read (sources/load.c). */
 bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
-/* Plans which parts of the chunk to read for these samples. Returns a bit per sample of the chunk, which the
- * caller frees. NULL: read the whole chunk, because that is hardly more work or memory runs out. */
-struct reader_order;
-uint64_t *cached_plan_part(const struct cached_dataset *d, const struct snapshot_chunk *meta,
-			   const struct cached_want *want, struct reader_order *order, uint64_t *ret_bytes);
 static inline bool cached_part_has(const uint64_t *part, uint64_t i)
 {
 	return !part || (part[i / 64] >> (i % 64) & 1);

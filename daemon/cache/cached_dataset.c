@@ -194,7 +194,8 @@ void cached_free(struct cached_dataset *d)
 		return;
 	for (uint64_t i = 0; d->chunks && i < d->info.n_chunks; i++)
 		free(d->chunks[i].error);
-	residents_free(&d->residents);
+	if (d->residents.memory.data)
+		shared_memory_free(&d->residents.memory);
 	free(d->base);
 	free(d->chunks);
 	free(d->giants.bytes);

@@ -14,6 +14,7 @@
 #include "lib/cleanup.h"
 #include "lib/hash.h"
 #include "lib/huge_pages.h"
+#include "lib/list.h"
 
 #define FIRST_SLOTS  256u
 #define EXTENT_PARTS 32 /* number of extents in the limit: the last is rarely full, each is evicted whole */
@@ -255,11 +256,7 @@ struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const
 
 static void decoded_free(struct decoded_cache *f)
 {
-	struct decoded_cache **link = &f->dataset->decoded_cache;
-
-	while (*link != f)
-		link = &(*link)->next;
-	*link = f->next;
+	LL_DELETE(f->dataset->decoded_cache, f);
 	free(f->field);
 	free(f);
 }

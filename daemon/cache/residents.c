@@ -131,9 +131,3 @@ bool residents_are_used(const struct cached_dataset *d)
 {
 	return d->residents.used_ns && clock_monotonic_ns() < d->residents.used_ns + USED_NS;
 }
-
-void residents_free(struct residents *r)
-{
-	if (r->memory.data)
-		shared_memory_free(&r->memory);
-}

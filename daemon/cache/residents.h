@@ -45,4 +45,3 @@ void residents_enter(struct cached_dataset *d, uint64_t chunk);
 void residents_leave(struct cached_dataset *d, uint64_t chunk);
 /* Returns true if the table has the chunk. */
 bool residents_have(const struct cached_dataset *d, uint64_t chunk);
-void residents_free(struct residents *r);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "lib/clock.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "lib/units.h"
 #include "daemon/server/server.h"
@@ -116,7 +117,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 			  enum MHD_ConnectionNotificationCode what)
 {
 	struct metrics_server *metrics = user;
-	struct client **link = &metrics->clients, *c;
+	struct client *c;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
 		c = calloc(1, sizeof(*c));
@@ -130,9 +131,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 	c = *context;
 	if (!c)
 		return;
-	while (*link != c)
-		link = &(*link)->next;
-	*link = c->next;
+	LL_DELETE(metrics->clients, c);
 	free(c);
 }
 

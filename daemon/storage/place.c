@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "lib/list.h"
+
 struct chunk_place *place_add(struct place_list *list, uint64_t mount_id, int fd, bool *ret_new)
 {
 	struct chunk_place *p = list->first;
@@ -35,14 +37,9 @@ struct chunk_place *place_ref(struct chunk_place *place)
 
 struct chunk_place *place_unref(struct chunk_place *place)
 {
-	struct chunk_place **link;
-
 	if (!place || --place->refs > 0)
 		return NULL;
-	link = &place->list->first;
-	while (*link != place)
-		link = &(*link)->next;
-	*link = place->next;
+	LL_DELETE(place->list->first, place);
 	close(place->fd);
 	free(place);
 	return NULL;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "daemon/node/turns.h"
+#include "lib/list.h"
 
 struct read_user {
 	struct read_user *next;
@@ -86,14 +87,11 @@ static void forget_users(struct read_storage *s)
 static void forget_storage(struct read_storage *s)
 {
 	struct read_turns *t = s->owner;
-	struct read_storage **link = &t->storages;
 
 	forget_users(s);
 	if (s->users)
 		return;
-	while (*link != s)
-		link = &(*link)->next;
-	*link = s->next;
+	LL_DELETE(t->storages, s);
 	free(s);
 	if (t->let_go && !t->storages)
 		free(t);
@@ -452,13 +450,8 @@ void read_turns_charge(const struct read_ticket *ticket, uint32_t weight, uint64
 
 void read_turns_end(struct read_ticket *ticket)
 {
-	struct read_ticket **link;
-
 	if (!ticket->lane)
 		return;
-	link = &ticket->lane->user->storage->tickets;
-	while (*link != ticket)
-		link = &(*link)->next;
-	*link = ticket->next;
+	LL_DELETE(ticket->lane->user->storage->tickets, ticket);
 	ticket->lane = NULL;
 }

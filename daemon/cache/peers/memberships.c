@@ -150,15 +150,8 @@ void membership_leave(struct membership *m)
 
 static void membership_end(struct membership *m)
 {
-	struct membership **link = &m->dataset->memberships;
-
-	while (*link != m)
-		link = &(*link)->next;
-	*link = m->next;
-	link = &m->job->memberships;
-	while (*link != m)
-		link = &(*link)->next_of_job;
-	*link = m->next_of_job;
+	LL_DELETE(m->dataset->memberships, m);
+	LL_DELETE2(m->job->memberships, m, next_of_job);
 	m->place = place_unref(m->place);
 	m->is_ended = true;
 	if (m->group && !memberships_find_group(m->cache, m->group))

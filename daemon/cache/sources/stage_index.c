@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "lib/hash.h"
+#include "lib/list.h"
 
 #define MIN_BUCKETS 256
 
@@ -131,13 +132,9 @@ static struct staged_set *set_for(struct stage_index *x, const struct staged_key
 /* Frees a set that has no files left. */
 static void set_leave(struct stage_index *x, struct staged_set *s)
 {
-	struct staged_set **link = &x->sets;
-
 	if (s->bytes > 0)
 		return;
-	while (*link != s)
-		link = &(*link)->next;
-	*link = s->next;
+	LL_DELETE(x->sets, s);
 	free(s);
 }
 
@@ -159,12 +156,8 @@ struct staged *stage_index_add(struct stage_index *x, const struct staged_key *k
 		return NULL;
 	}
 	bucket = &x->buckets[hash_of(key) & (x->n_buckets - 1)];
-	f->same_hash = *bucket;
-	*bucket = f;
-	f->next = f->set->first;
-	if (f->next)
-		f->next->previous = f;
-	f->set->first = f;
+	LL_PREPEND2(*bucket, f, same_hash);
+	DL_PREPEND(f->set->first, f);
 	if (f->set->used_s < used_s)
 		f->set->used_s = used_s;
 	f->set->bytes += staged_file_bytes(f);
@@ -194,18 +187,10 @@ struct staged *stage_index_add_name(struct stage_index *x, const char *name, int
 /* Removes the file from the hash table and from its set's list. */
 static void unlink_file(struct stage_index *x, struct staged *f)
 {
-	struct staged **link = &x->buckets[hash_of(&f->key) & (x->n_buckets - 1)];
+	struct staged **bucket = &x->buckets[hash_of(&f->key) & (x->n_buckets - 1)];
 
-	while (*link != f)
-		link = &(*link)->same_hash;
-	*link = f->same_hash;
-	if (f->previous)
-		f->previous->next = f->next;
-	else
-		f->set->first = f->next;
-	if (f->next)
-		f->next->previous = f->previous;
-	f->next = f->previous = NULL;
+	LL_DELETE2(*bucket, f, same_hash);
+	DL_DELETE(f->set->first, f);
 	x->n--;
 }
 
@@ -215,18 +200,13 @@ void stage_index_retire(struct stage_index *x, struct staged *f)
 		return;
 	unlink_file(x, f);
 	f->state = STAGED_GOING;
-	f->next = x->going;
-	x->going = f;
+	LL_PREPEND(x->going, f);
 }
 
 void stage_index_drop(struct stage_index *x, struct staged *f)
 {
-	struct staged **link = &x->going;
-
 	if (f->state == STAGED_GOING) {
-		while (*link != f)
-			link = &(*link)->next;
-		*link = f->next;
+		LL_DELETE(x->going, f);
 	} else {
 		unlink_file(x, f);
 	}

@@ -33,7 +33,7 @@ struct staged {
 	enum staged_state state;
 	uint32_t refs; /* loads that may still read it */
 	struct staged_set *set;
-	struct staged *same_hash, *previous, *next; /* links of the set, or of the list to remove */
+	struct staged *same_hash, *prev, *next; /* links of the set, or of the list to remove */
 };
 
 /* Staged files of one dataset's folder of chunks: the unit of eviction. */

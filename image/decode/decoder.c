@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/cleanup.h"
 #include "reader.h"
 
 /*
@@ -125,22 +124,53 @@ static void planes_free(struct planes *p)
 	scratch_free(&p->columns[1]);
 }
 
+static const struct image_format *const formats[] = {
+    [IMAGE_JPEG] = &image_jpeg, [IMAGE_PNG] = &image_png, [IMAGE_WEBP] = &image_webp};
+
+#define N_FORMATS (sizeof(formats) / sizeof(formats[0]))
+
+/* Returns the kind of the image, judging by its first bytes, or -EOPNOTSUPP. */
+static int kind_of(const void *data, size_t bytes, struct error *err)
+{
+	for (size_t kind = 0; kind < N_FORMATS; kind++)
+		if (formats[kind]->begins(data, bytes))
+			return (int)kind;
+	return error_set(err, -EOPNOTSUPP, "neither a JPEG, PNG nor WebP image, judging by its first bytes");
+}
+
+int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	struct image_info info;
+	int kind = kind_of(data, bytes, err), r;
+
+	if (kind < 0)
+		return kind;
+	r = formats[kind]->probe(data, bytes, &info, err);
+	if (r < 0)
+		return r;
+	if (!info.width || !info.height)
+		return error_set(err, -EBADMSG, "%s image is damaged: its size is %u x %u pixels",
+				 formats[kind]->name, info.width, info.height);
+	*ret = info;
+	return 0;
+}
+
 struct image_decoder {
 	uint64_t pixels_max, n_warnings;
 	struct resample resample;
 	struct planes planes;
-	struct jpeg_reader *jpeg;
-	struct scratch_buffer pixels; /* pixels of the PNG or WebP reader */
+	struct scratch_buffer rows;
+	void *states[N_FORMATS];
 };
 
 int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret)
 {
-	_cleanup_(image_decoder_freep) struct image_decoder *decoder = calloc(1, sizeof(*decoder));
+	struct image_decoder *decoder = calloc(1, sizeof(*decoder));
 
-	if (!decoder || jpeg_reader_new(&decoder->jpeg) < 0)
+	if (!decoder)
 		return -ENOMEM;
 	decoder->pixels_max = pixels_max;
-	*ret = steal_pointer(decoder);
+	*ret = decoder;
 	return 0;
 }
 
@@ -150,8 +180,10 @@ void image_decoder_freep(struct image_decoder **ptr)
 
 	if (!decoder)
 		return;
-	jpeg_reader_free(decoder->jpeg);
-	scratch_free(&decoder->pixels);
+	for (size_t i = 0; i < N_FORMATS; i++)
+		if (formats[i]->free)
+			formats[i]->free(decoder->states[i]);
+	scratch_free(&decoder->rows);
 	resample_free(&decoder->resample);
 	planes_free(&decoder->planes);
 	free(decoder);
@@ -241,31 +273,32 @@ struct image_box reading_plan(const struct image_source *reading, uint32_t by, s
 				  plan->part.height};
 }
 
+static struct image_source source_of(struct image_decoder *decoder, int kind, const void *data, size_t bytes,
+				     const struct image_request *request)
+{
+	return (struct image_source){.data = data,
+				     .bytes = bytes,
+				     .request = request,
+				     .pixels_max = decoder->pixels_max,
+				     .resample = &decoder->resample,
+				     .rows = &decoder->rows,
+				     .state = &decoder->states[kind]};
+}
+
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err)
 {
-	struct image_source reading = {
-	    .data = data,
-	    .bytes = bytes,
-	    .request = request,
-	    .pixels_max = decoder->pixels_max,
-	    .resample = &decoder->resample,
-	};
-	enum image_kind kind;
-	int r;
+	struct image_source reading;
+	int r = check_output(request, err), kind;
 
 	decoder->n_warnings = 0;
-	r = check_output(request, err);
 	if (r < 0)
 		return r;
-	r = image_kind(data, bytes, &kind, err);
-	if (r < 0)
-		return r;
-	switch (kind) {
-	case IMAGE_JPEG: r = jpeg_reader_whole(decoder->jpeg, &reading, NULL, NULL, err); break;
-	case IMAGE_PNG: r = png_reader_read(&decoder->pixels, &reading, err); break;
-	case IMAGE_WEBP: r = webp_reader_read(&decoder->pixels, &reading, err); break;
-	}
+	kind = kind_of(data, bytes, err);
+	if (kind < 0)
+		return kind;
+	reading = source_of(decoder, kind, data, bytes, request);
+	r = formats[kind]->read(&reading, err);
 	decoder->n_warnings = reading.n_warnings;
 	if (r < 0)
 		return r;
@@ -280,7 +313,10 @@ static bool is_scale(uint32_t by)
 
 uint32_t image_scale(const struct image_info *info, const struct image_request *request)
 {
-	return info->kind == IMAGE_JPEG ? jpeg_scale(info->h, info->v, request) : 1;
+	/* The information may come from a copy that another process wrote, so it may have any kind. */
+	const struct image_format *f = (size_t)info->kind < N_FORMATS ? formats[info->kind] : NULL;
+
+	return f && f->scale ? f->scale(info, request) : 1;
 }
 
 uint64_t image_whole_bytes(const struct image_whole *whole)
@@ -301,21 +337,22 @@ int image_decode_whole(struct image_decoder *decoder, const void *data, size_t b
 					  .height = info->height,
 					  .filter = IMAGE_BILINEAR,
 					  .layout = IMAGE_HWC};
-	struct image_source reading = {
-	    .data = data, .bytes = bytes, .request = &all, .pixels_max = decoder->pixels_max};
-	enum image_kind kind;
-	int r = image_kind(data, bytes, &kind, err);
+	const struct image_format *format;
+	struct image_source reading;
+	int kind = kind_of(data, bytes, err), r;
 
 	decoder->n_warnings = 0;
-	if (r < 0)
-		return r;
-	if (kind != info->kind || !is_scale(whole->by) || (whole->is_planes && whole->by != 1) ||
-	    (kind != IMAGE_JPEG && (whole->by != 1 || whole->is_planes)))
+	if (kind < 0)
+		return kind;
+	format = formats[kind];
+	if (kind != (int)info->kind || !is_scale(whole->by) || (whole->is_planes && whole->by != 1) ||
+	    (!format->read_whole && (whole->by != 1 || whole->is_planes)))
 		return error_set(err, -EOPNOTSUPP, "cannot decode this %s image at a scale of 1/%u%s",
-				 image_kind_name(kind), whole->by, whole->is_planes ? ", in planes" : "");
-	if (kind != IMAGE_JPEG)
+				 format->name, whole->by, whole->is_planes ? ", in planes" : "");
+	if (!format->read_whole)
 		return image_decode(decoder, data, bytes, &all, to, err);
-	r = jpeg_reader_whole(decoder->jpeg, &reading, whole, to, err);
+	reading = source_of(decoder, kind, data, bytes, &all);
+	r = format->read_whole(&reading, whole, to, err);
 	decoder->n_warnings = reading.n_warnings;
 	return r;
 }

@@ -39,9 +39,12 @@ struct jpeg_part {
 	uint64_t first, n, apart, n_runs;
 };
 
-#define N_RST      8
-#define BLOCK      8 /* pixels */
-#define MCUS_LEAST 4 /* minimum MCUs in a row: libjpeg does not interpolate chroma of very narrow images */
+#define N_RST         8
+#define BLOCK         8 /* pixels */
+#define SOF_BYTES     7 /* start of SOF: length, precision, height, width */
+#define SOF_COMPONENT 3 /* one component of SOF: number, sampling factors, table */
+#define NARROW        4 /* maximum width in pixels at which libjpeg does not interpolate chroma */
+#define MCUS_LEAST    4 /* minimum MCUs in a row: libjpeg does not interpolate chroma of very narrow images */
 
 enum marker {
 	SOF_BASELINE = 0xc0,
@@ -51,6 +54,7 @@ enum marker {
 	SOF_LAST = 0xcf,
 	RST_FIRST = 0xd0,
 	RST_LAST = 0xd7,
+	SOI = 0xd8,
 	EOI = 0xd9,
 	SOS = 0xda,
 	DRI = 0xdd,
@@ -297,6 +301,83 @@ static int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_p
 	return 1;
 }
 
+static bool begins(const uint8_t *data, size_t bytes)
+{
+	return bytes >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0;
+}
+
+/* Returns true for a frame header, which has the image's size; the other markers from 0xc0 to 0xcf are
+ * tables. */
+static bool is_frame(uint8_t marker)
+{
+	return marker >= SOF_BASELINE && marker <= SOF_LAST && marker != DHT && marker != 0xc8 &&
+	       marker != DAC;
+}
+
+static bool stands_alone(uint8_t marker)
+{
+	return marker == 0x01 || (marker >= RST_FIRST && marker <= SOI);
+}
+
+/* Reads the sampling of the components. p: frame header after its length, possibly incomplete. */
+static void probe_sampling(const uint8_t *p, size_t bytes, struct image_info *info)
+{
+	uint32_t n = bytes > SOF_BYTES - 2 ? p[SOF_BYTES - 2] : 0;
+	bool is_halved = n == 3 && info->width > NARROW;
+
+	p += SOF_BYTES - 1;
+	if (!n || (bytes - SOF_BYTES + 1) / SOF_COMPONENT < n)
+		return;
+	for (uint32_t i = 0; i < n; i++, p += SOF_COMPONENT) {
+		uint32_t h = p[1] >> 4, v = p[1] & 15;
+
+		info->h = h > info->h ? h : info->h;
+		info->v = v > info->v ? v : info->v;
+		is_halved = is_halved && h == (i ? 1 : 2) && v == h;
+	}
+	info->has_planes = is_halved;
+}
+
+static int probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	size_t at = 2;
+
+	for (;;) {
+		/* Skips bytes that are not a marker, and fill bytes before a marker, as libjpeg does. */
+		while (at < bytes && data[at] != 0xff)
+			at++;
+		while (at < bytes && data[at] == 0xff)
+			at++;
+		if (at == bytes)
+			break;
+		uint8_t marker = data[at++];
+
+		if (!marker || stands_alone(marker))
+			continue;
+		if (marker == EOI || marker == SOS)
+			return error_set(err, -EBADMSG,
+					 "JPEG image is damaged: no frame header with a size before byte %zu",
+					 at - 2);
+		if (bytes - at < SOF_BYTES)
+			break;
+		if (is_frame(marker)) {
+			*ret = (struct image_info){.kind = IMAGE_JPEG,
+						   .width = two_bytes(data + at + 5),
+						   .height = two_bytes(data + at + 3)};
+			probe_sampling(data + at + 2, bytes - at - 2, ret);
+			return 0;
+		}
+		size_t length = two_bytes(data + at);
+
+		if (length < 2)
+			length = 2; /* libjpeg treats the segment as empty */
+		if (length > bytes - at)
+			break;
+		at += length;
+	}
+	return error_set(err, -EBADMSG, "JPEG image is truncated: its %zu bytes end in the header", bytes);
+}
+
 /* Minimum number of pixels of the scaled image per output pixel, in each direction, for which a DCT scale is
  * used. With fewer, the difference from resizing the full-size image is visible. */
 #define MADE_OF 2
@@ -393,7 +474,7 @@ static void on_progress(j_common_ptr jpeg)
  * image has less chroma, so the scale must be larger. If chroma has less than half, which is rare, the
  * library makes errors where columns are left out, so the scale is 1.
  */
-uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
+static uint32_t scale_of(uint32_t h, uint32_t v, const struct image_request *request)
 {
 	uint32_t width = MADE_OF * request->width, height = MADE_OF * request->height;
 	uint32_t denominator = 8;
@@ -535,7 +616,7 @@ static int leave_out(struct jpeg_reader *reader, const struct image_source *read
 	if (!jpeg_layout_read(reading->data, reading->bytes, &layout) ||
 	    reading_check(reading, "JPEG", layout.width, layout.height, NULL) < 0)
 		return 0;
-	uint32_t by = jpeg_scale(layout.h, layout.v, reading->request);
+	uint32_t by = scale_of(layout.h, layout.v, reading->request);
 	struct image_box crop = reading_plan(reading, by, &plan);
 
 	whole_pixels(crop.x, crop.x + crop.width, layout.h, by, layout.width, &box.x, &box.width);
@@ -591,7 +672,7 @@ static int read_image(struct jpeg_reader *reader, struct image_source *reading)
 	jpeg->out_color_space = jpeg->num_components == CMYK ? JCS_CMYK : JCS_RGB;
 	jpeg->scale_num = 1;
 	jpeg->scale_denom =
-	    jpeg_scale((uint32_t)jpeg->max_h_samp_factor, (uint32_t)jpeg->max_v_samp_factor, request);
+	    scale_of((uint32_t)jpeg->max_h_samp_factor, (uint32_t)jpeg->max_v_samp_factor, request);
 	jpeg_start_decompress(jpeg);
 
 	struct image_box crop = reading_plan(reading, jpeg->scale_denom, &plan);
@@ -632,7 +713,7 @@ static bool has_planes(const struct jpeg_decompress_struct *jpeg)
 
 	return jpeg->num_components == 3 && jpeg->jpeg_color_space == JCS_YCbCr && c[0].h_samp_factor == 2 &&
 	       c[0].v_samp_factor == 2 && c[1].h_samp_factor == 1 && c[1].v_samp_factor == 1 &&
-	       c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1 && jpeg->image_width > 4;
+	       c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1 && jpeg->image_width > NARROW;
 }
 
 #define MCU_ROWS (2 * DCTSIZE) /* rows of luma in a row of MCUs */
@@ -730,21 +811,7 @@ static int read_or_escape(struct jpeg_reader *reader, struct image_source *readi
 	return whole ? read_whole(reader, reading, whole, to) : read_image(reader, reading);
 }
 
-int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
-		      const struct image_whole *whole, uint8_t *to, struct error *err)
-{
-	reader->err = err;
-	reader->bytes = reading->bytes;
-	reader->n_warnings = 0;
-	int r = read_or_escape(reader, reading, whole, to);
-
-	if (reader->created)
-		jpeg_abort_decompress(&reader->jpeg);
-	reading->n_warnings = reader->n_warnings;
-	return r;
-}
-
-int jpeg_reader_new(struct jpeg_reader **ret)
+static int reader_new(struct jpeg_reader **ret)
 {
 	struct jpeg_reader *reader = calloc(1, sizeof(*reader));
 
@@ -760,8 +827,40 @@ int jpeg_reader_new(struct jpeg_reader **ret)
 	return 0;
 }
 
-void jpeg_reader_free(struct jpeg_reader *reader)
+/* whole NULL: reads the crop. */
+static int read_jpeg(struct image_source *reading, const struct image_whole *whole, uint8_t *to,
+		     struct error *err)
 {
+	struct jpeg_reader *reader = *reading->state;
+	int r = reader ? 0 : reader_new(&reader);
+
+	if (r < 0)
+		return error_errno(err, r, "JPEG image of %zu bytes", reading->bytes);
+	*reading->state = reader;
+	reader->err = err;
+	reader->bytes = reading->bytes;
+	reader->n_warnings = 0;
+	r = read_or_escape(reader, reading, whole, to);
+	if (reader->created)
+		jpeg_abort_decompress(&reader->jpeg);
+	reading->n_warnings = reader->n_warnings;
+	return r;
+}
+
+static int read_crop(struct image_source *reading, struct error *err)
+{
+	return read_jpeg(reading, NULL, NULL, err);
+}
+
+static uint32_t scale(const struct image_info *info, const struct image_request *request)
+{
+	return scale_of(info->h, info->v, request);
+}
+
+static void reader_free(void *state)
+{
+	struct jpeg_reader *reader = state;
+
 	if (!reader)
 		return;
 	if (reader->created)
@@ -770,3 +869,11 @@ void jpeg_reader_free(struct jpeg_reader *reader)
 	scratch_free(&reader->part);
 	free(reader);
 }
+
+const struct image_format image_jpeg = {.name = "JPEG",
+					.begins = begins,
+					.probe = probe,
+					.read = read_crop,
+					.read_whole = read_jpeg,
+					.scale = scale,
+					.free = reader_free};

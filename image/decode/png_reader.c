@@ -14,11 +14,10 @@
 
 #include "lib/cleanup.h"
 
-/* Checks that a PNG file is complete, without decoding the data after the crop. */
-
 #define SIGNATURE     8
 #define CHUNK_HEAD    8 /* length, type */
 #define CHUNK_FRAME   12
+#define HEADER_BYTES  16   /* start of chunk IHDR: length, type, width, height */
 #define MOST_PER_BYTE 1100 /* maximum compression ratio: zlib's best is 1032 to 1 */
 #define RAW_MAX       ((size_t)1 << 30)
 
@@ -30,6 +29,33 @@ static uint32_t get_number(const uint8_t *at)
 static bool is_type(const uint8_t *chunk, const char *type)
 {
 	return memcmp(chunk + 4, type, 4) == 0;
+}
+
+static bool begins(const uint8_t *data, size_t bytes)
+{
+	return bytes >= SIGNATURE && memcmp(data, "\x89PNG\r\n\x1a\n", SIGNATURE) == 0;
+}
+
+/* Finds the header, which should be the first chunk. libpng, and therefore Pillow, skips unknown chunks
+ * before it. */
+static int probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+{
+	size_t at = SIGNATURE;
+
+	while (bytes - at >= HEADER_BYTES) {
+		uint32_t length = get_number(data + at);
+
+		if (is_type(data + at, "IHDR")) {
+			*ret = (struct image_info){.kind = IMAGE_PNG,
+						   .width = get_number(data + at + 8),
+						   .height = get_number(data + at + 12)};
+			return 0;
+		}
+		if (length > bytes - at - CHUNK_FRAME)
+			break;
+		at += CHUNK_FRAME + length;
+	}
+	return error_set(err, -EBADMSG, "PNG image is truncated: its %zu bytes end before its header", bytes);
 }
 
 /* Returns true if Pillow accepts these bytes as the name of a chunk. */
@@ -385,9 +411,10 @@ static int read_or_escape(struct png_reader *reader, struct image_source *readin
 	return read_image(reader, reading);
 }
 
-int png_reader_read(struct scratch_buffer *rows, struct image_source *reading, struct error *err)
+static int read_png(struct image_source *reading, struct error *err)
 {
-	struct png_reader reader = {.rows = rows, .err = err, .data = reading->data, .bytes = reading->bytes};
+	struct png_reader reader = {
+	    .rows = reading->rows, .err = err, .data = reading->data, .bytes = reading->bytes};
 	int r = read_or_escape(&reader, reading);
 
 	png_destroy_read_struct(&reader.png, &reader.info, NULL);
@@ -395,3 +422,5 @@ int png_reader_read(struct scratch_buffer *rows, struct image_source *reading, s
 	reading->n_warnings = reader.n_warnings;
 	return r;
 }
+
+const struct image_format image_png = {.name = "PNG", .begins = begins, .probe = probe, .read = read_png};

@@ -39,7 +39,12 @@ static int damaged(const uint8_t *data, size_t bytes, const char *what, struct e
 	return error_set(err, -EBADMSG, "WebP image of %zu bytes cannot be decoded: %s", bytes, what);
 }
 
-int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
+static bool begins(const uint8_t *data, size_t bytes)
+{
+	return bytes >= 12 && memcmp(data, "RIFF", 4) == 0 && memcmp(data + 8, "WEBP", 4) == 0;
+}
+
+static int probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
 {
 	WebPBitstreamFeatures features;
 
@@ -79,15 +84,15 @@ static struct image_box with_margin(const struct image_box *part, const WebPIter
 	return box;
 }
 
-/* Decodes a box of the frame to `pixels`. */
-static int decode(struct scratch_buffer *pixels, const struct image_source *reading,
-		  const WebPIterator *frame, const struct image_box *box, struct error *err)
+/* Decodes a box of the frame to reading->rows. */
+static int decode(const struct image_source *reading, const WebPIterator *frame, const struct image_box *box,
+		  struct error *err)
 {
 	size_t row = (size_t)box->width * IMAGE_CHANNELS;
 	WebPDecoderConfig config;
 	VP8StatusCode status;
 
-	if (scratch_reserve(pixels, box->height, row) < 0)
+	if (scratch_reserve(reading->rows, box->height, row) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
 	if (!WebPInitDecoderConfig(&config))
 		return error_set(
@@ -100,7 +105,7 @@ static int decode(struct scratch_buffer *pixels, const struct image_source *read
 	config.options.crop_height = (int)box->height;
 	config.output.colorspace = MODE_RGB;
 	config.output.is_external_memory = 1;
-	config.output.u.RGBA.rgba = pixels->bytes;
+	config.output.u.RGBA.rgba = reading->rows->bytes;
 	config.output.u.RGBA.stride = (int)row;
 	config.output.u.RGBA.size = row * box->height;
 	status = WebPDecode(frame->fragment.bytes, frame->fragment.size, &config);
@@ -123,18 +128,17 @@ static bool covered(const struct image_box *crop, const WebPIterator *frame, str
 }
 
 /* Passes the rows of the crop to the resampler, with black outside of the frame. */
-static void hand_on(const struct scratch_buffer *pixels, struct resample *resample,
-		    const struct image_box *crop, const WebPIterator *frame, const struct image_box *part,
-		    const struct image_box *box)
+static void hand_on(const struct image_source *reading, const struct image_box *crop,
+		    const WebPIterator *frame, const struct image_box *part, const struct image_box *box)
 {
 	uint32_t left = (uint32_t)frame->x_offset + part->x - crop->x,
 		 top = (uint32_t)frame->y_offset + part->y - crop->y;
 	size_t row = (size_t)box->width * IMAGE_CHANNELS;
-	const uint8_t *from =
-	    (uint8_t *)pixels->bytes + (part->y - box->y) * row + (size_t)(part->x - box->x) * IMAGE_CHANNELS;
+	const uint8_t *from = (uint8_t *)reading->rows->bytes + (part->y - box->y) * row +
+			      (size_t)(part->x - box->x) * IMAGE_CHANNELS;
 
 	for (uint32_t y = 0; y < crop->height; y++) {
-		uint8_t *to = resample_row(resample);
+		uint8_t *to = resample_row(reading->resample);
 
 		if (part->width < crop->width || part->height < crop->height)
 			memset(to, 0, (size_t)crop->width * IMAGE_CHANNELS);
@@ -145,8 +149,7 @@ static void hand_on(const struct scratch_buffer *pixels, struct resample *resamp
 	}
 }
 
-static int read_frame(struct scratch_buffer *pixels, struct image_source *reading, const WebPIterator *frame,
-		      struct error *err)
+static int read_frame(struct image_source *reading, const WebPIterator *frame, struct error *err)
 {
 	struct resample_plan plan;
 	struct image_box crop = reading_plan(reading, 1, &plan);
@@ -155,23 +158,24 @@ static int read_frame(struct scratch_buffer *pixels, struct image_source *readin
 
 	if (covered(&crop, frame, &part)) {
 		box = with_margin(&part, frame);
-		r = decode(pixels, reading, frame, &box, err);
+		r = decode(reading, frame, &box, err);
 	}
 	if (r < 0)
 		return r;
 	if (resample_begin(reading->resample, &plan) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
-	hand_on(pixels, reading->resample, &crop, frame, &part, &box);
+	hand_on(reading, &crop, frame, &part, &box);
 	return 0;
 }
 
-int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading, struct error *err)
+/* Reads the first frame of an animation, as Pillow does. */
+static int read_image(struct image_source *reading, struct error *err)
 {
 	const WebPData file = {.bytes = reading->data, .size = reading->bytes};
 	_cleanup_(demuxer_freep) WebPDemuxer *demuxer = NULL;
-	struct image_info info;
+	struct image_info info = {.width = 0};
 	WebPIterator frame;
-	int r = webp_probe(reading->data, reading->bytes, &info, err);
+	int r = probe(reading->data, reading->bytes, &info, err);
 
 	if (r == 0)
 		r = reading_check(reading, "WebP", info.width, info.height, err);
@@ -182,7 +186,9 @@ int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading
 	    WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT) != info.height ||
 	    !WebPDemuxGetFrame(demuxer, 1, &frame))
 		return damaged(reading->data, reading->bytes, "the RIFF chunks are damaged", err);
-	r = read_frame(pixels, reading, &frame, err);
+	r = read_frame(reading, &frame, err);
 	WebPDemuxReleaseIterator(&frame);
 	return r;
 }
+
+const struct image_format image_webp = {.name = "WebP", .begins = begins, .probe = probe, .read = read_image};

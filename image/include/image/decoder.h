@@ -41,9 +41,6 @@ struct image_info {
 	bool has_planes; /* JPEG: has luma, and chroma with half the columns and rows */
 };
 
-/* Returns "JPEG", "PNG" or "WebP". */
-const char *image_kind_name(enum image_kind kind);
-
 /* Layout of the output, one byte per value. */
 enum image_layout {
 	IMAGE_HWC, /* height x width x 3, as in Pillow and NumPy */

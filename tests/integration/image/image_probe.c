@@ -40,6 +40,8 @@ static void print_error(int r, const struct error *err)
 	printf("error %d %s\n", -r, err->text);
 }
 
+static const char *const kinds[] = {[IMAGE_JPEG] = "JPEG", [IMAGE_PNG] = "PNG", [IMAGE_WEBP] = "WebP"};
+
 /* The whole images of a path. */
 struct wholes {
 	char path[4096];
@@ -98,7 +100,7 @@ static void answer(struct image_decoder *decoder, struct wholes *wholes, const s
 		if (r < 0)
 			print_error(r, &err);
 		else
-			printf("info %u %u %s\n", info.width, info.height, image_kind_name(info.kind));
+			printf("info %u %u %s\n", info.width, info.height, kinds[info.kind]);
 		return;
 	}
 	r = wholes ? decode_out_of_whole(decoder, wholes, path, data, bytes, request, output, &err)

@@ -5,18 +5,87 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cluster_state.h"
+#include "cluster_message.h"
+#include "daemon/helpers/keeper.h"
 #include "daemon/helpers/message.h"
+#include "dataset/owner.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_message.h"
 #include "lib/list.h"
 #include "lib/log.h"
 #include "lib/minmax.h"
+#include "outbox.h"
+
+struct cluster_member_at {
+	uint32_t peer; /* CLUSTER_SELF, or index in cluster.peers */
+	char node[REGISTRY_NAME_BYTES];
+	char address[64];
+};
+
+struct cluster_members {
+	size_t n, space;
+	struct owner_member *owners; /* same indices as `at` */
+	struct cluster_member_at *at;
+};
+
+struct cluster_group {
+	struct cluster_group *next;
+	struct cluster *cluster;
+	uint32_t refs;
+	struct registry_group_key key;
+	struct net_group_id id;
+	char path[256];
+	uint64_t weight_bytes; /* weight and lanes as last told to the process */
+	struct owner_lanes lanes;
+	struct cluster_members members, coming;
+};
+
+enum cluster_question_state {
+	CLUSTER_QUESTION_OPEN,
+	CLUSTER_QUESTION_ANSWERED, /* given() is called when the process reports it */
+	CLUSTER_QUESTION_OVER,     /* given() is called soon */
+};
+
+struct cluster_question {
+	struct cluster_question *next;
+	struct cluster *cluster;
+	uint64_t id; /* 0: the process that asked has ended */
+	enum cluster_question_state state;
+	void *answer;
+};
+
+struct cluster_peer {
+	bool is_used;
+	uint64_t name_hash;
+	struct cluster_peer_figures figures;
+};
+
+struct cluster {
+	uv_loop_t *loop;
+	struct cluster_handler handler;
+	struct keeper keeper;
+	uv_timer_t timer;
+	uint32_t n_handles; /* handles of keeper and timer that are still open */
+	bool closed;
+	struct outbox outbox; /* messages to the process of keeper.link */
+	bool is_killed;       /* the keeper was told to kill that process */
+	struct cluster_group *groups;
+	struct cluster_question *questions;
+	struct cluster_peer peers[CLUSTER_MAX_PEERS];
+	struct cluster_read *reads; /* newest first */
+	uint32_t n_sent;
+	uint64_t next_id;
+	struct cluster_figures figures;
+	int report_fd; /* memory of the last published report: stays open until the next one */
+};
+
+static int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd);
 
 /* ---- groups: their members, and the owner of a chunk ---- */
 
@@ -166,11 +235,6 @@ struct owner_lanes cluster_shared_lanes(const struct cluster_group *group)
 		}
 	}
 	return shared;
-}
-
-const struct registry_group_key *cluster_group_key(const struct cluster_group *group)
-{
-	return &group->key;
 }
 
 /* Returns the member to ask for a chunk; NULL: this node owns it. */
@@ -380,8 +444,7 @@ static void on_closed(uv_handle_t *handle)
 
 static void link_close(struct cluster *c)
 {
-	if (c->keeper.link)
-		outbox_clear(&c->outbox);
+	outbox_reset(&c->outbox, -EBADF);
 	keeper_drop(&c->keeper);
 }
 
@@ -389,7 +452,7 @@ static void link_close(struct cluster *c)
 
 static void link_poll(struct cluster *c);
 
-int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
+static int cluster_order(struct cluster *c, const struct cluster_order *order, int memory_fd)
 {
 	int r;
 
@@ -405,6 +468,29 @@ static void watch(struct cluster *c, uint64_t after_ms)
 {
 	if (after_ms == 0 || !uv_is_active((uv_handle_t *)&c->timer))
 		uv_timer_start(&c->timer, on_tick, after_ms, TICK_MS);
+}
+
+int cluster_publish(struct cluster *c, const char *json)
+{
+	struct cluster_order order = {.verb = CLUSTER_PUBLISH, .bytes = strlen(json) + 1};
+	_cleanup_(closep) int fd = -EBADF;
+	int r;
+
+	if (order.bytes > REGISTRY_REPORT_BYTES)
+		return -E2BIG;
+	if (!c->keeper.link)
+		return -EPIPE;
+	if (outbox_waits(&c->outbox))
+		return -EAGAIN;
+	fd = memfd_create("diesel-report", MFD_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (write(fd, json, order.bytes) != (ssize_t)order.bytes)
+		return -EIO;
+	r = cluster_order(c, &order, fd);
+	closep(&c->report_fd);
+	c->report_fd = steal_fd(&fd);
+	return r;
 }
 
 /* ---- questions ----------------------------------------------------------------------------------------- */
@@ -752,7 +838,7 @@ static void on_started(void *user)
 {
 	struct cluster *c = user;
 
-	c->outbox = (struct outbox){.fd = c->keeper.link->fd};
+	outbox_reset(&c->outbox, c->keeper.link->fd);
 	c->is_killed = false;
 	link_poll(c);
 	cluster_group_tell_all(c);

@@ -88,7 +88,6 @@ void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *la
 const struct owner_lanes *cluster_lanes(const struct cluster_group *group);
 /* Returns the lanes of this node that reachable members serve, too. */
 struct owner_lanes cluster_shared_lanes(const struct cluster_group *group);
-const struct registry_group_key *cluster_group_key(const struct cluster_group *group);
 
 /* Returns true if this node has to read the chunk from storage: it owns it, or no other member can be
  * reached. place NULL: all members serve the chunk. */

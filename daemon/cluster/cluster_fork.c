@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "cluster.h"
-#include "cluster_private.h"
+#include "cluster_message.h"
 #include "daemon/helpers/message.h"
 #include "lib/capabilities.h"
 #include "lib/cleanup.h"

@@ -77,3 +77,6 @@ struct cluster_report {
 	struct owner_lanes lanes;
 	char text[256];
 };
+
+/* Runs dieseld-peer until the daemon is gone. Returns the exit status. */
+int net_run(const struct cluster_config *config, int listen_fd, int daemon_fd);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 #include <math.h>
 
-#include "cluster_private.h"
 #include "dataset/owner.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
@@ -74,13 +73,14 @@ static bool is_node(const struct net *n, const struct net_address *far)
 static bool admit(struct net *n, int fd, const struct net_address *far, struct net_source *ret_source,
 		  bool *ret_is_stranger)
 {
-	bool is_here = net_address_is_here(fd, far), is_trusted;
 	uint32_t uid = UINT32_MAX;
+	bool is_here = net_address_user(fd, far, &uid) != 1;
+	bool is_trusted = uid == 0 || uid == n->config->uid;
 
-	if (is_here && net_address_user(fd, far, &uid) < 0)
-		uid = UINT32_MAX;
-	is_trusted = uid == 0 || uid == n->config->uid;
-	*ret_source = is_here ? net_source_here(far, uid, is_trusted) : net_source_far(far);
+	*ret_source = net_source_of(!is_here     ? NET_SOURCE_MACHINE
+				    : is_trusted ? NET_SOURCE_NODE
+						 : NET_SOURCE_USER,
+				    far, uid);
 	*ret_is_stranger = is_here ? !is_trusted : !is_node(n, far);
 	return net_sources_admit(&n->sources, ret_source, *ret_is_stranger, n->now_ns);
 }
@@ -260,13 +260,15 @@ void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns
 	net_peer_report(n, p);
 }
 
-void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns)
+static void on_answered(struct net_conn *c)
 {
-	if (!p->is_unreachable || ping_ns < p->unreachable_ns || n->now_ns < p->back_ns)
+	struct net_peer *p = c->peer;
+
+	if (!p->is_unreachable || c->ping_ns < p->unreachable_ns || c->net->now_ns < p->back_ns)
 		return;
 	p->is_unreachable = p->said_unreachable = false;
 	log_info("node %s at %s: connected", p->node, p->conn->address);
-	net_peer_report(n, p);
+	net_peer_report(c->net, p);
 }
 
 static void dial_later(struct net *n, struct net_peer *p)
@@ -277,8 +279,11 @@ static void dial_later(struct net *n, struct net_peer *p)
 	p->dial_ns = n->now_ns + p->back_off_ns;
 }
 
-void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const char *why)
+static void on_lost(struct net_conn *c, const char *why)
 {
+	struct net *n = c->net;
+	struct net_peer *p = c->peer;
+
 	if (p->conn == c)
 		p->conn = NULL;
 	if (p->dialled == c)
@@ -287,6 +292,8 @@ void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const 
 	if (!p->conn)
 		net_peer_set_unreachable(n, p, 0, p->is_member ? why : NULL);
 }
+
+static const struct net_conn_handler on_conn = {.answered = on_answered, .lost = on_lost};
 
 static int connect_to(struct net *n, struct net_peer *p)
 {
@@ -631,9 +638,9 @@ static void take_order(struct net *n, const struct cluster_order *o, int memory_
 	switch ((enum cluster_verb)o->verb) {
 	case CLUSTER_JOIN: net_members_join(n, o); return;
 	case CLUSTER_LEAVE: net_members_leave(n, o); return;
-	case CLUSTER_FETCH: net_ask_begin(n, o, memory_fd); return;
+	case CLUSTER_FETCH:
 	case CLUSTER_ANSWER:
-	case CLUSTER_REFUSE: net_give_answer(n, o, memory_fd); return;
+	case CLUSTER_REFUSE: net_chunks.order(n, o, memory_fd); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;
 	case CLUSTER_PUBLISH: net_members_publish(n, o, memory_fd); return;
 	}
@@ -733,7 +740,8 @@ int net_run(const struct cluster_config *config, int listen_fd, int daemon_fd)
 
 	n.config = config;
 	n.listen_fd = listen_fd;
-	n.outbox.fd = daemon_fd;
+	n.on_conn = &on_conn;
+	outbox_reset(&n.outbox, daemon_fd);
 	n.next_id = 1;
 	n.now_ns = n.accept_ns = clock_monotonic_ns();
 	if (start(&n, daemon_fd) < 0)

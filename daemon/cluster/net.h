@@ -8,9 +8,8 @@
  *	net.c           the loop, orders of the daemon, reports to it, groups and their members, other nodes
  *	                and whether they are reachable, incoming connections
  *	net_sources.c   rate limits for these
- *	net_conn.c      a connection: securing it, hellos, bytes in and out
- *	net_ask.c       chunks that this node fetches
- *	net_give.c      chunks that others fetch from this node
+ *	net_conn.c      a connection: securing it, hellos, pings, frames in and out
+ *	net_chunks.c    the frames' contents: chunks that this node fetches, and chunks that others fetch
  */
 
 #include <pthread.h>
@@ -101,7 +100,7 @@ struct net_conn {
 	struct net_address far;
 	struct net_source source; /* source of an incoming connection */
 	char address[NET_ADDRESS_BYTES];
-	struct net_tls *tls;
+	struct ssl_st *tls;               /* NULL: not encrypted */
 	bool tls_writes;                  /* the handshake waits to write */
 	uint64_t begin_ns, in_ns, out_ns; /* begin_ns: when the connection was made; in_ns, out_ns: when bytes
 					     last arrived and left */
@@ -164,8 +163,15 @@ struct net_update {
 	struct registry_member members[];
 };
 
+/* Events of a connection whose peer is known. */
+struct net_conn_handler {
+	void (*answered)(struct net_conn *c);              /* the peer answered the ping of c->ping_ns */
+	void (*lost)(struct net_conn *c, const char *why); /* why: as for net_conn_close() */
+};
+
 struct net {
 	const struct cluster_config *config;
+	const struct net_conn_handler *on_conn;
 	uint64_t incarnation;
 	uv_loop_t loop;
 	struct outbox outbox;
@@ -209,9 +215,6 @@ struct net_peer *net_peer_get(struct net *n, const char *node);
 struct net_peer *net_peer_at(struct net *n, uint32_t index, uint64_t name_hash);
 /* Marks the peer as unreachable. It is not asked for at least for_ns, whatever it answers. */
 void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why);
-void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns);
-/* Tells the peer that one of its connections is closed. */
-void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const char *why);
 
 /* net_conn.c */
 int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
@@ -226,27 +229,24 @@ void net_conn_poll(struct net_conn *c);
 /* Derives the group's keys from the secret. 0 or a negative errno. */
 int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err);
 
-/* net_ask.c */
-void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd);
-/* Takes a frame of an answer: a piece, the end or a refusal. Negative: the peer violates the protocol. */
-int net_ask_frame(struct net_conn *c, const struct net_frame *f);
-/* Takes bytes of the last piece. */
-void net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
-/* Returns how many of the next bytes may be received directly at *ret; 0: none. */
-size_t net_ask_space(struct net_conn *c, uint8_t **ret);
-void net_ask_received(struct net_conn *c, size_t bytes);
-void net_ask_tick(struct net_conn *c);
-void net_ask_lost(struct net_conn *c, const char *why);
+/* net_chunks.c: the frames of a connection, other than pings. */
+struct net_traffic {
+	/* Takes an order of the daemon: CLUSTER_FETCH, CLUSTER_ANSWER or CLUSTER_REFUSE. */
+	void (*order)(struct net *n, const struct cluster_order *o, int memory_fd);
+	/* Takes a frame. Negative: the peer violates the protocol. */
+	int (*frame)(struct net_conn *c, const struct net_frame *f);
+	/* Returns how many of the next bytes may be received directly at *ret; 0: none. */
+	size_t (*space)(struct net_conn *c, uint8_t **ret);
+	/* Takes bytes of the last piece, which may lie where space() permits. */
+	void (*bytes)(struct net_conn *c, const uint8_t *data, size_t bytes);
+	/* Writes the next frame of an answer with its bytes to data. Returns how many bytes it wrote; 0:
+	 * there is nothing to send, or `space` is too small. */
+	size_t (*next)(struct net_conn *c, uint8_t *data, size_t space);
+	/* Returns true if questions may be read. */
+	bool (*may_read)(struct net_conn *c);
+	void (*tick)(struct net_conn *c);
+	/* Ends all questions of a closed connection. why: as for net_conn_close(). */
+	void (*lost)(struct net_conn *c, const char *why);
+};
 
-/* net_give.c */
-/* Takes a question, or its cancellation. */
-void net_give_frame(struct net_conn *c, const struct net_frame *f);
-/* Takes the daemon's answer, or its refusal, to a question. */
-void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd);
-/* Writes the next frame of an answer with its bytes to data. Returns how many bytes it wrote; 0: there is
- * nothing to send, or `space` is too small. */
-size_t net_give_next(struct net_conn *c, uint8_t *data, size_t space);
-/* Returns true if questions may be read. */
-bool net_give_may_read(struct net_conn *c);
-void net_give_tick(struct net_conn *c);
-void net_give_lost(struct net_conn *c);
+extern const struct net_traffic net_chunks;

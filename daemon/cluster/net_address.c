@@ -133,14 +133,6 @@ static int net_address_remote(int fd, struct net_address *ret)
 	return 0;
 }
 
-bool net_address_is_here(int fd, const struct net_address *far)
-{
-	struct net_address near;
-
-	return net_address_is_loopback(far) ||
-	       (net_address_local(fd, &near) == 0 && net_address_same_host(&near, far));
-}
-
 static void put_address(const struct net_address *a, __be32 words[4], __be16 *port)
 {
 	if (is_v6(a))
@@ -168,13 +160,18 @@ int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid)
 		uint8_t more[1024];
 	} answer;
 	const struct inet_diag_sockid *wanted = &question.request.id;
-	_cleanup_(closep) int netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	_cleanup_(closep) int netlink = -EBADF;
 	struct net_address near;
 	ssize_t n;
 	int r = net_address_local(fd, &near);
 
-	if (netlink < 0 || r < 0)
-		return netlink < 0 ? -errno : r;
+	if (!net_address_is_loopback(far) && (r < 0 || !net_address_same_host(&near, far)))
+		return 1;
+	if (r < 0)
+		return r;
+	netlink = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+	if (netlink < 0)
+		return -errno;
 	put_address(far, question.request.id.idiag_src, &question.request.id.idiag_sport);
 	put_address(&near, question.request.id.idiag_dst, &question.request.id.idiag_dport);
 	if (send(netlink, &question, sizeof(question), 0) < 0)

@@ -29,10 +29,9 @@ bool net_address_same_host(const struct net_address *a, const struct net_address
 /* Finds the address of this end of a socket. Returns 0 or -errno. */
 int net_address_local(int fd, struct net_address *ret);
 
-/* Returns true if the other end of a connection is on this machine. */
-bool net_address_is_here(int fd, const struct net_address *far);
-/* Returns the same user as net_address_owner(), at a cost that does not grow with the number of connections.
- * -errno: not found, or the kernel does not support it. */
+/* Returns 1 if the other end of a connection is on another machine. Else finds the same user as
+ * net_address_owner(), at a cost that does not grow with the number of connections. Returns 0, or -errno: the
+ * user was not found, or the kernel does not support this. */
 int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid);
 
 /* Returns the user who has the other end of this connection open, if both ends are in this network namespace.

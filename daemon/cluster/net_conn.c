@@ -50,10 +50,6 @@ struct net_tls_keys {
 	uint8_t secret[SECRET_BYTES];
 };
 
-struct net_tls {
-	SSL *ssl;
-};
-
 /* Makes a session that never existed, with our secret: OpenSSL accepts an external key in this way. */
 static SSL_SESSION *session_of_key(SSL *ssl)
 {
@@ -143,37 +139,23 @@ int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret
 	return 0;
 }
 
-/* Frees this end of the connection without sending anything. Accepts NULL. Returns NULL. */
-static struct net_tls *net_tls_free(struct net_tls *t)
+/* Makes one end of a secured connection. fd: borrowed. dials: this end made the connection. NULL: no memory.
+ */
+static SSL *tls_new(struct net_tls_keys *keys, int fd, bool dials)
 {
-	if (t) {
-		SSL_free(t->ssl);
-		free(t);
-	}
-	return NULL;
-}
+	SSL *ssl = SSL_new(keys->context);
+	BIO *b = ssl ? tls_socket_new(keys->socket, fd) : NULL;
 
-/* Makes one end of a secured connection. fd: borrowed. dials: this end made the connection. -ENOMEM. */
-static int net_tls_new(struct net_tls_keys *keys, int fd, bool dials, struct net_tls **ret)
-{
-	struct net_tls *t = calloc(1, sizeof(*t));
-	BIO *b;
-
-	if (!t)
-		return -ENOMEM;
-	t->ssl = SSL_new(keys->context);
-	b = t->ssl ? tls_socket_new(keys->socket, fd) : NULL;
 	if (!b) {
-		net_tls_free(t);
-		return -ENOMEM;
+		SSL_free(ssl);
+		return NULL;
 	}
-	SSL_set_bio(t->ssl, b, b);
+	SSL_set_bio(ssl, b, b);
 	if (dials)
-		SSL_set_connect_state(t->ssl);
+		SSL_set_connect_state(ssl);
 	else
-		SSL_set_accept_state(t->ssl);
-	*ret = t;
-	return 0;
+		SSL_set_accept_state(ssl);
+	return ssl;
 }
 
 /* Returns why the last call on this connection failed. */
@@ -198,19 +180,19 @@ static const char *reason(void)
 
 /* Continues the handshake. 0: the connection is secured. -EAGAIN: call again when the socket can be read, or
  * written if *waits_to_write. Otherwise the handshake has failed, and *err says why. */
-static int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err)
+static int tls_handshake(SSL *t, bool *waits_to_write, struct error *err)
 {
 	int r, what;
 
 	ERR_clear_error();
-	r = SSL_do_handshake(t->ssl);
+	r = SSL_do_handshake(t);
 	if (r == 1) {
 		/* There are no certificates, so the peer can only have proved that it has the key. */
-		return SSL_session_reused(t->ssl)
+		return SSL_session_reused(t)
 			   ? 0
 			   : error_set(err, -EACCES, "the peer did not prove that it has the --cluster-key");
 	}
-	what = SSL_get_error(t->ssl, r);
+	what = SSL_get_error(t, r);
 	if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) {
 		*waits_to_write = what == SSL_ERROR_WANT_WRITE;
 		return -EAGAIN;
@@ -220,9 +202,9 @@ static int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct err
 	return -EACCES;
 }
 
-static ssize_t failed(struct net_tls *t, int r)
+static ssize_t failed(SSL *t, int r)
 {
-	int what = SSL_get_error(t->ssl, r);
+	int what = SSL_get_error(t, r);
 
 	ERR_clear_error();
 	switch (what) {
@@ -235,28 +217,22 @@ static ssize_t failed(struct net_tls *t, int r)
 
 /* As recv(2) and send(2): return the number of bytes, 0 at the end, or a negative errno. After -EAGAIN, send
  * the same bytes again, or more that begin with them. */
-static ssize_t net_tls_read(struct net_tls *t, void *data, size_t bytes)
+static ssize_t tls_read(SSL *t, void *data, size_t bytes)
 {
 	int r;
 
 	ERR_clear_error();
-	r = SSL_read(t->ssl, data, (int)(bytes < MAX_AT_ONCE ? bytes : MAX_AT_ONCE));
+	r = SSL_read(t, data, (int)(bytes < MAX_AT_ONCE ? bytes : MAX_AT_ONCE));
 	return r > 0 ? r : failed(t, r);
 }
 
-static ssize_t net_tls_write(struct net_tls *t, const void *data, size_t bytes)
+static ssize_t tls_write(SSL *t, const void *data, size_t bytes)
 {
 	int r;
 
 	ERR_clear_error();
-	r = SSL_write(t->ssl, data, (int)(bytes < MAX_AT_ONCE ? bytes : MAX_AT_ONCE));
+	r = SSL_write(t, data, (int)(bytes < MAX_AT_ONCE ? bytes : MAX_AT_ONCE));
 	return r > 0 ? r : failed(t, r);
-}
-
-/* Returns true if TLS has buffered received bytes, which polling the socket does not show. */
-static bool net_tls_has_more(const struct net_tls *t)
-{
-	return SSL_has_pending(t->ssl);
 }
 
 static bool has_output(const struct net_conn *c)
@@ -317,7 +293,6 @@ static void close_at_once(int fd)
 
 void net_conn_close(struct net_conn *c, const char *why)
 {
-	struct net_peer *p = c->peer;
 	bool was_open = c->state == NET_OPEN;
 
 	if (c->state == NET_CLOSED)
@@ -330,13 +305,13 @@ void net_conn_close(struct net_conn *c, const char *why)
 	else if (!c->dialled && why)
 		log_limited(&c->net->said_conn, LOG_LEVEL_WARNING, "refused a connection from %s: %s",
 			    c->address, why);
-	if (p) {
-		net_ask_lost(c, why);
-		net_give_lost(c);
-		net_peer_lost(c->net, p, c, why);
+	if (c->peer) {
+		net_chunks.lost(c, why);
+		c->net->on_conn->lost(c, why);
 	}
 	leave_again(c);
-	c->tls = net_tls_free(c->tls);
+	SSL_free(c->tls);
+	c->tls = NULL;
 	free(c->ring);
 	free(c->out);
 	c->ring = NULL;
@@ -349,7 +324,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame)
 {
 	if (c->state != NET_OPEN || c->ring_n == NET_RING)
-		return; /* the limits of both ends leave space: net_give_may_read() */
+		return; /* the limits of both ends leave space: net_traffic.may_read() */
 	c->ring[(c->ring_first + c->ring_n++) % NET_RING] = *frame;
 	net_conn_poll(c);
 }
@@ -393,7 +368,7 @@ static bool fill(struct net_conn *c)
 		n += sizeof(struct net_frame);
 		c->ring_first = (c->ring_first + 1) % NET_RING;
 	}
-	n += net_give_next(c, c->out + n, space - n);
+	n += net_chunks.next(c, c->out + n, space - n);
 	c->out_at = 0;
 	c->out_bytes = n;
 	c->out_ns = c->net->now_ns;
@@ -405,7 +380,7 @@ static ssize_t send_some(struct net_conn *c, const uint8_t *data, size_t bytes)
 	ssize_t n;
 
 	if (c->tls)
-		return net_tls_write(c->tls, data, bytes);
+		return tls_write(c->tls, data, bytes);
 	n = send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
 	return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : n;
 }
@@ -511,12 +486,7 @@ static int greeted(struct net_conn *c, const struct net_hello *hello, char *why,
 
 static int take_frame(struct net_conn *c, const struct net_frame *f)
 {
-	switch ((enum net_kind)f->kind) {
-	case NET_QUESTION:
-	case NET_CANCEL: net_give_frame(c, f); return 0;
-	case NET_PIECE:
-	case NET_REFUSAL:
-	case NET_END: return net_ask_frame(c, f);
+	switch (f->kind) {
 	case NET_PING:
 		c->tokens -= 1;
 		net_conn_send(c, NET_PONG, f->id, 0, 0);
@@ -524,11 +494,11 @@ static int take_frame(struct net_conn *c, const struct net_frame *f)
 	case NET_PONG:
 		if (f->id == c->ping_id && c->ping_waits) {
 			c->ping_waits = false;
-			net_peer_answered(c->net, c->peer, c->ping_ns);
+			c->net->on_conn->answered(c);
 		}
 		return 0;
+	default: return net_chunks.frame(c, f);
 	}
-	return -EPROTO;
 }
 
 static int take_event(struct net_conn *c, const struct net_event *event, char *why, size_t size)
@@ -538,7 +508,7 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	switch (event->kind) {
 	case NET_EVENT_HELLO: return greeted(c, &event->hello, why, size);
 	case NET_EVENT_FRAME: r = take_frame(c, &event->frame); break;
-	case NET_EVENT_BYTES: net_ask_bytes(c, event->data, event->bytes); break;
+	case NET_EVENT_BYTES: net_chunks.bytes(c, event->data, event->bytes); break;
 	}
 	if (r < 0)
 		snprintf(why, size, "the peer sent an answer without a request");
@@ -584,7 +554,7 @@ static ssize_t receive_some(struct net_conn *c, uint8_t *data, size_t bytes)
 	ssize_t n;
 
 	if (c->tls)
-		return net_tls_read(c->tls, data, bytes);
+		return tls_read(c->tls, data, bytes);
 	n = recv(c->fd, data, bytes, MSG_DONTWAIT);
 	return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : n;
 }
@@ -600,7 +570,7 @@ static size_t frames_space(const struct net_conn *c)
 static size_t read_some(struct net_conn *c)
 {
 	uint8_t *data = c->net->shared;
-	size_t space = c->state == NET_OPEN ? net_ask_space(c, &data) : 0;
+	size_t space = c->state == NET_OPEN ? net_chunks.space(c, &data) : 0;
 	bool is_piece = space > 0;
 	ssize_t n = receive_some(c, data, is_piece ? space : frames_space(c));
 
@@ -613,7 +583,7 @@ static size_t read_some(struct net_conn *c)
 	c->in_ns = c->net->now_ns;
 	if (is_piece) {
 		c->parser.piece_left -= (size_t)n;
-		net_ask_received(c, (size_t)n);
+		net_chunks.bytes(c, data, (size_t)n);
 	} else {
 		take_bytes(c, data, (size_t)n);
 	}
@@ -629,7 +599,7 @@ static void read_on(struct net_conn *c)
 	if (c->state == NET_CLOSED)
 		return;
 	do {
-		c->is_paused = c->state == NET_OPEN && !net_give_may_read(c);
+		c->is_paused = c->state == NET_OPEN && !net_chunks.may_read(c);
 		if (c->is_paused)
 			break;
 		n = read_some(c);
@@ -637,7 +607,7 @@ static void read_on(struct net_conn *c)
 	} while (n > 0 && turn > 0);
 	if (c->state == NET_CLOSED)
 		return;
-	if (!c->is_paused && turn == 0 && c->tls && net_tls_has_more(c->tls) && !c->reads_again) {
+	if (!c->is_paused && turn == 0 && c->tls && SSL_has_pending(c->tls) && !c->reads_again) {
 		c->reads_again = true;
 		c->next_again = c->net->agains;
 		c->net->agains = c;
@@ -677,7 +647,7 @@ static void greet(struct net_conn *c)
 static void secure(struct net_conn *c)
 {
 	struct error err = ERROR_INIT;
-	int r = net_tls_handshake(c->tls, &c->tls_writes, &err);
+	int r = tls_handshake(c->tls, &c->tls_writes, &err);
 
 	if (r == 0) {
 		greet(c);
@@ -697,7 +667,8 @@ static void begin(struct net_conn *c)
 		greet(c);
 		return;
 	}
-	if (net_tls_new(c->net->keys, c->fd, c->dialled, &c->tls) < 0) {
+	c->tls = tls_new(c->net->keys, c->fd, c->dialled);
+	if (!c->tls) {
 		net_conn_close(c, "no memory");
 		return;
 	}
@@ -829,10 +800,11 @@ void net_conn_tick(struct net_conn *c)
 	}
 	if (c->state != NET_OPEN)
 		return;
-	net_ask_tick(c);
+	net_chunks.tick(c);
+	if (c->state != NET_OPEN)
+		return;
 	ping(c);
-	net_give_tick(c);
-	if (c->state == NET_OPEN && c->is_paused)
+	if (c->is_paused)
 		read_on(c);
 	net_conn_poll(c);
 }

@@ -6,34 +6,19 @@
 
 #define V6_NETWORK_BYTES 8 /* a machine may take any address within a /64 */
 
-static struct net_source source_of(const struct net_address *far)
+struct net_source net_source_of(enum net_source_kind kind, const struct net_address *far, uint32_t uid)
 {
-	struct net_source s = {.family = far->name.ss_family, .uid = UINT32_MAX};
+	const struct in6_addr *v6 = &((const struct sockaddr_in6 *)&far->name)->sin6_addr;
+	struct net_source s = {.family = far->name.ss_family, .uid = uid};
 
+	if (kind == NET_SOURCE_USER)
+		return s;
 	if (s.family == AF_INET6)
-		memcpy(s.host, &((const struct sockaddr_in6 *)&far->name)->sin6_addr, sizeof(s.host));
+		memcpy(s.host, v6, sizeof(s.host));
 	else
 		memcpy(s.host, &((const struct sockaddr_in *)&far->name)->sin_addr, sizeof(struct in_addr));
-	return s;
-}
-
-struct net_source net_source_far(const struct net_address *far)
-{
-	struct net_source s = source_of(far);
-
-	if (s.family == AF_INET6 &&
-	    !IN6_IS_ADDR_V4MAPPED(&((const struct sockaddr_in6 *)&far->name)->sin6_addr))
+	if (kind == NET_SOURCE_MACHINE && s.family == AF_INET6 && !IN6_IS_ADDR_V4MAPPED(v6))
 		memset(s.host + V6_NETWORK_BYTES, 0, sizeof(s.host) - V6_NETWORK_BYTES);
-	return s;
-}
-
-struct net_source net_source_here(const struct net_address *far, uint32_t uid, bool is_trusted)
-{
-	struct net_source s = source_of(far);
-
-	s.uid = uid;
-	if (!is_trusted)
-		memset(s.host, 0, sizeof(s.host));
 	return s;
 }
 

@@ -41,11 +41,14 @@ struct net_sources {
 	} of[NET_SOURCES];
 };
 
-/* Returns the source of a connection from another machine. */
-struct net_source net_source_far(const struct net_address *far);
-/* Returns the source of a connection from this machine. is_trusted: from the daemon's user or root, who may
- * run several nodes at several addresses. uid UINT32_MAX: not known. */
-struct net_source net_source_here(const struct net_address *far, uint32_t uid, bool is_trusted);
+enum net_source_kind {
+	NET_SOURCE_MACHINE, /* another machine */
+	NET_SOURCE_USER,    /* a user of this machine */
+	NET_SOURCE_NODE,    /* the daemon's user or root, who may run several nodes at several addresses */
+};
+
+/* Returns the source of a connection. uid UINT32_MAX: another machine's, or not known. */
+struct net_source net_source_of(enum net_source_kind kind, const struct net_address *far, uint32_t uid);
 bool net_source_equal(const struct net_source *a, const struct net_source *b);
 
 /* Returns true, and counts the connection, if the source may connect now. is_stranger: not a known node. */

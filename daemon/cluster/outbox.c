@@ -60,7 +60,7 @@ int outbox_flush(struct outbox *o)
 	return 0;
 }
 
-void outbox_clear(struct outbox *o)
+void outbox_reset(struct outbox *o, int fd)
 {
 	while (o->first) {
 		struct outbox_item *item = o->first;
@@ -68,5 +68,5 @@ void outbox_clear(struct outbox *o)
 		o->first = item->next;
 		free(item);
 	}
-	o->last = NULL;
+	*o = (struct outbox){.fd = fd};
 }

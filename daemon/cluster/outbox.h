@@ -14,6 +14,8 @@ struct outbox {
 	struct outbox_item *first, *last;
 };
 
+/* Begins with another socket, or with none (negative). Forgets the messages that wait. */
+void outbox_reset(struct outbox *o, int fd);
 /* Sends the message, or keeps a copy until it can be sent. memory_fd: sent along unless negative; the caller
  * keeps it open until the message is sent. -ENOMEM, or -EPIPE and the like: the other end is closed. */
 int outbox_send(struct outbox *o, const void *data, size_t bytes, int memory_fd);
@@ -24,5 +26,3 @@ static inline bool outbox_waits(const struct outbox *o)
 {
 	return o->first;
 }
-/* Forgets the messages that wait. */
-void outbox_clear(struct outbox *o);

@@ -18,6 +18,8 @@
 
 #define BYTES 1000
 
+static const struct registry_group_key job = {.uid = 5, .job = "j"};
+
 struct test {
 	uv_loop_t loop;
 	uv_timer_t alive; /* keeps the loop alive, which nothing of the cluster does */
@@ -174,7 +176,6 @@ static void on_alive(uv_timer_t *timer)
 
 static int setup(void **state)
 {
-	const struct registry_group_key key = {.uid = 5, .job = "j"};
 	struct test *t = calloc(1, sizeof(*t));
 	const struct cluster_handler handler = {
 	    .asked = on_asked, .given = on_given, .changed = on_changed, .user = t};
@@ -188,7 +189,7 @@ static int setup(void **state)
 	uv_timer_start(&t->alive, on_alive, 5, 5);
 	assert_int_equal(cluster_new(&t->loop, &keeper, &handler, &t->cluster), 0);
 	assert_int_equal(keeper.fd, -EBADF);
-	assert_int_equal(cluster_join(t->cluster, &key, "/data", 1000, &(struct owner_lanes){0}, &t->group),
+	assert_int_equal(cluster_join(t->cluster, &job, "/data", 1000, &(struct owner_lanes){0}, &t->group),
 			 0);
 	assert_int_equal(cluster_n_members(t->group), 1);
 	start_process(t);
@@ -380,7 +381,7 @@ static struct cluster_question *question(struct test *t, uint64_t id)
 	struct cluster_report asked = {.news = CLUSTER_ASKED, .id = id};
 	struct registry_group_id text;
 
-	registry_group_id(cluster_group_key(t->group), &text);
+	registry_group_id(&job, &text);
 	assert_int_equal(net_group_id_parse(&text, &asked.group), 0);
 	t->question = NULL;
 	report(t, asked);
@@ -460,9 +461,7 @@ static void told_what_matters(void **state)
 	cluster_set_weight(t->group, 1100); /* less than an eighth more, which is not announced */
 	cluster_set_weight(t->group, 2000);
 	assert_int_equal(take_order(t, CLUSTER_JOIN, NULL).bytes, 2000);
-	assert_int_equal(cluster_join(t->cluster, cluster_group_key(t->group), "/data", 1,
-				      &(struct owner_lanes){0}, &again),
-			 0);
+	assert_int_equal(cluster_join(t->cluster, &job, "/data", 1, &(struct owner_lanes){0}, &again), 0);
 	assert_ptr_equal(again, t->group);
 	cluster_leave(again);
 	always(&t->loop);

@@ -271,15 +271,12 @@ static struct ahead_counters ahead_count(struct ahead *a)
 	return counters;
 }
 
-#define REST_MIN_NS (60 * NS_PER_S)
-#define REST_MAX_NS (3600 * NS_PER_S)
-
 struct message_reader {
 	int fd, pidfd;
 	struct ahead *ahead;
 	struct batch_log log;
 	bool charged;
-	uint64_t said_ns, rest_ns, rest_until_ns;
+	uint64_t said_ns;
 	struct assist_told said;
 };
 
@@ -297,42 +294,20 @@ static void on_done(void *user, uint64_t batch)
 }
 
 /* Sends a report if it has changed. Returns false if the receiver is gone. */
-static bool say(struct message_reader *r, uint64_t now_ns)
+static bool say(struct message_reader *r, const struct ahead_counters *done, uint64_t now_ns)
 {
-	struct ahead_counters done = ahead_count(r->ahead);
 	struct assist_told told = {.state = r->log.judge.state, .charged = r->charged};
 
-	told.figures = (struct assist_figures){.batches = r->log.n_batches,
-					       .samples = r->log.n_samples,
-					       .known = file_table_known(&r->log.sets.table),
-					       .hits = r->log.n_hits,
-					       .misses = r->log.n_misses,
-					       .files = done.files,
-					       .bytes = done.bytes,
-					       .failed = done.failed};
+	told.figures = r->log.figures;
+	told.figures.files = done->files;
+	told.figures.bytes = done->bytes;
+	told.figures.failed = done->failed;
 	snprintf(told.why, sizeof(told.why), "%s", r->log.judge.why);
 	r->said_ns = now_ns;
 	if (!memcmp(&told, &r->said, sizeof(told)))
 		return true;
 	r->said = told;
 	return send(r->fd, &told, sizeof(told), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN;
-}
-
-/* Ends a job's rest after a while, because the job may have changed. A job that rests is not watched. */
-static void rest(struct message_reader *r, uint64_t now_ns)
-{
-	if (r->log.judge.state == ASSIST_HELPS)
-		r->rest_ns = 0;
-	if (r->log.judge.state != ASSIST_RESTS) {
-		r->rest_until_ns = 0;
-	} else if (!r->rest_until_ns) {
-		r->rest_ns = r->rest_ns ? 2 * r->rest_ns : REST_MIN_NS;
-		if (r->rest_ns > REST_MAX_NS)
-			r->rest_ns = REST_MAX_NS;
-		r->rest_until_ns = now_ns + r->rest_ns;
-	} else if (now_ns >= r->rest_until_ns) {
-		judge_ahead_again(&r->log.judge);
-	}
 }
 
 static void take(struct message_reader *r, const char *bytes, size_t n)
@@ -370,13 +345,12 @@ static void serve(struct message_reader *r)
 				return;
 			if (got > 0)
 				take(r, bytes, (size_t)got);
-			done = ahead_count(r->ahead);
-			judge_ahead_files(&r->log.judge, done.files, done.resident);
 		}
+		done = ahead_count(r->ahead);
+		batch_log_turn(&r->log, now_ns, done.files, done.resident);
 		if (now_ns - r->said_ns < NS_PER_S)
 			continue;
-		rest(r, now_ns);
-		if (!say(r, now_ns))
+		if (!say(r, &done, now_ns))
 			return;
 	}
 }

@@ -56,6 +56,8 @@ struct batch_written {
 #define RIGHT_MIN     64
 #define WRONG_SHARE   10 /* 1 in this many predictions may be wrong */
 #define ODD_MAX       32
+#define REST_MIN_NS   (60 * NS_PER_S)
+#define REST_MAX_NS   (3600 * NS_PER_S)
 
 static void mean_add(struct judge_mean *m, double value)
 {
@@ -281,7 +283,8 @@ static void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *
 			      : "");
 }
 
-void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident)
+/* Records how many files so far had to be read, and how many were already in memory. */
+static void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident)
 {
 	uint64_t n, resident;
 
@@ -344,14 +347,27 @@ static void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, 
 		 n_files, n_indices);
 }
 
-void judge_ahead_again(struct judge_ahead *j)
+/* Ends a job's rest after a while, because the job may have changed. A job that rests is not watched. */
+static void judge_ahead_rest(struct judge_ahead *j, uint64_t now_ns)
 {
-	if (j->state != ASSIST_RESTS)
-		return;
-	j->state = ASSIST_LOOKS;
-	j->n_looked = 0;
-	j->wall_s = j->blocked_s = j->idle_s = 0;
+	if (j->state == ASSIST_HELPS)
+		j->rest_ns = 0;
+	if (j->state != ASSIST_RESTS) {
+		j->rest_until_ns = 0;
+	} else if (!j->rest_until_ns) {
+		j->rest_ns = j->rest_ns ? 2 * j->rest_ns : REST_MIN_NS;
+		if (j->rest_ns > REST_MAX_NS)
+			j->rest_ns = REST_MAX_NS;
+		j->rest_until_ns = now_ns + j->rest_ns;
+	} else if (now_ns >= j->rest_until_ns) {
+		j->state = ASSIST_LOOKS;
+		j->rest_until_ns = 0; /* the job may rest again before the next turn */
+		j->n_looked = 0;
+		j->wall_s = j->blocked_s = j->idle_s = 0;
+	}
 }
+
+/* ---- batches ------------------------------------------------------------------------------------------- */
 
 static void batch_free(struct written_batch *b)
 {
@@ -402,7 +418,7 @@ static bool is_known(const struct batch_log *log, const struct written_batch *b,
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; set >= 0 && i < b->n; i++)
-		n += file_table_find(&log->sets.table, set, b->indices[i]) != NULL;
+		n += data_sets_find(&log->sets, set, b->indices[i]) != NULL;
 	return set >= 0 && n >= b->n - b->n / KNOWN_SHARE;
 }
 
@@ -440,10 +456,10 @@ static void order(struct batch_log *log, const struct written_batch *b, uint32_t
 	if (!judge_ahead_written(&log->judge, &written))
 		return;
 	for (uint32_t i = 0; i < b->n; i++) {
-		const char *names = file_table_find(&log->sets.table, set, b->indices[i]);
+		const char *names = data_sets_find(&log->sets, set, b->indices[i]);
 
 		if (names)
-			log->handler.ahead(log->handler.user, b->id, names, log->sets.per_sample[set]);
+			log->handler.ahead(log->handler.user, b->id, names, log->sets.sets[set].per_sample);
 	}
 }
 
@@ -483,15 +499,13 @@ static void learn(struct batch_log *log, const struct data_batch *b, int set)
 	const char *names = b->names;
 
 	for (uint32_t i = 0; i < b->n; i++) {
-		uint32_t n_bytes = data_names_bytes(names, b->per_sample);
-		int r = file_table_learn(&log->sets.table, set, b->indices[i], names, n_bytes);
+		int r = data_sets_learn(&log->sets, set, b->indices[i], &names);
 
-		names += n_bytes;
-		if (r != FILE_TABLE_SAME && r != FILE_TABLE_OTHER)
+		if (r != DATA_SAME && r != DATA_OTHER)
 			continue;
-		log->n_hits += r == FILE_TABLE_SAME;
-		log->n_misses += r == FILE_TABLE_OTHER;
-		judge_ahead_prediction(&log->judge, r == FILE_TABLE_SAME);
+		log->figures.hits += r == DATA_SAME;
+		log->figures.misses += r == DATA_OTHER;
+		judge_ahead_prediction(&log->judge, r == DATA_SAME);
 	}
 }
 
@@ -538,10 +552,10 @@ static bool learn_batch(struct batch_log *log, struct worker_pipe *p)
 	set = data_sets_settle(&log->sets, &pass, &files, &n_wrong);
 	if (p->pass == b->pass)
 		p->pass = pass;
-	log->n_misses += n_wrong;
+	log->figures.misses += n_wrong;
 	if (set < 0)
 		judge_ahead_no_order(&log->judge);
-	else if (log->sets.per_sample[set] != files.per_sample)
+	else if (log->sets.sets[set].per_sample != files.per_sample)
 		return false;
 	else
 		learn(log, &files, set);
@@ -557,10 +571,11 @@ static void finish(struct batch_log *log, struct worker_pipe *p, const struct in
 	if (!b->id)
 		return;
 	log->handler.done(log->handler.user, b->id);
-	log->n_batches++;
-	log->n_samples += b->n;
+	log->figures.batches++;
+	log->figures.samples += b->n;
 	fits = learn_batch(log, p);
 	judge_ahead_fit(&log->judge, fits, p->n_names, b->n);
+	log->figures.known = log->sets.n_known;
 	if (fits)
 		measure(log, p, next);
 	batch_free(b);
@@ -658,9 +673,15 @@ void batch_log_record(struct batch_log *log, const struct index_record *r, const
 		on_open(p, r, bytes);
 }
 
+void batch_log_turn(struct batch_log *log, uint64_t now_ns, uint64_t n_read, uint64_t n_resident)
+{
+	judge_ahead_files(&log->judge, n_read, n_resident);
+	judge_ahead_rest(&log->judge, now_ns);
+}
+
 void batch_log_free(struct batch_log *log)
 {
 	for (size_t i = 0; i < BATCH_LOG_PIPES; i++)
 		pipe_clear(&log->pipes[i]);
-	file_table_free(&log->sets.table);
+	data_sets_free(&log->sets);
 }

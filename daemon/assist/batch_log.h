@@ -47,8 +47,9 @@ struct judge_ahead {
 						   and since it was found to help */
 	uint64_t n_read, n_resident;            /* counts of read and of resident files when counting began */
 	bool counted;
-	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
-	uint32_t n_odd;           /* number of consecutive batches whose files do not match the indices */
+	uint32_t n_same, n_other;        /* right and wrong predictions since they were last judged */
+	uint64_t rest_ns, rest_until_ns; /* length and end of the rest; until 0: it does not rest */
+	uint32_t n_odd; /* number of consecutive batches whose files do not match the indices */
 	char why[200];
 };
 
@@ -98,13 +99,11 @@ struct batch_log {
 	uint64_t next_id, epoch_id; /* id of the batch that began the epoch */
 	uint32_t in_flight,
 	    in_flight_before; /* maximum number of batches in flight in this epoch, and in the previous one */
-	uint64_t n_batches, n_samples, n_hits, n_misses;
+	struct assist_figures figures; /* except those of files */
 };
 
 void batch_log_record(struct batch_log *log, const struct index_record *r, const void *bytes);
+/* Call at least once a second. n_read, n_resident: how many files so far had to be read, and how many were
+ * already in memory. */
+void batch_log_turn(struct batch_log *log, uint64_t now_ns, uint64_t n_read, uint64_t n_resident);
 void batch_log_free(struct batch_log *log);
-
-/* Records how many files so far had to be read, and how many were already in memory. */
-void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
-/* Ends a rest: measures again what workers wait for. */
-void judge_ahead_again(struct judge_ahead *j);

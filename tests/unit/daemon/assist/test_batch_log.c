@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "daemon/assist/batch_log.h"
+#include "lib/clock.h"
 
 #define BATCH   8
 #define TRAINER 7
@@ -173,10 +174,10 @@ static void test_what_comes_next_is_ordered(void **state)
 	assert_int_equal(j->n_ahead, 0);
 	epochs(j, 2, 0);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
-	assert_int_equal(j->log.n_misses, 0);
+	assert_int_equal(j->log.figures.misses, 0);
 	batch(j, 16, 0);
 	assert_string_equal(j->last, "/data/23");
-	assert_int_equal(file_table_known(&j->log.sets.table), 40 * BATCH);
+	assert_int_equal(j->log.figures.known, 40 * BATCH);
 	job_free(j);
 }
 
@@ -189,8 +190,17 @@ static void test_it_stops_where_nothing_is_waited_for(void **state)
 	assert_non_null(strstr(j->log.judge.why, "nothing to gain"));
 	epochs(j, 2, 0);
 	assert_int_equal(j->n_ahead, 0);
-	judge_ahead_again(&j->log.judge);
-	assert_int_equal(j->log.judge.state, ASSIST_LOOKS);
+	/* The job is looked at again after a minute, then after two. */
+	for (uint32_t minutes = 1; minutes <= 2; minutes++) {
+		batch_log_turn(&j->log, j->now_ns, 0, 0);
+		j->now_ns += minutes * 60 * NS_PER_S;
+		batch_log_turn(&j->log, j->now_ns - 1, 0, 0);
+		assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+		batch_log_turn(&j->log, j->now_ns, 0, 0);
+		assert_int_equal(j->log.judge.state, ASSIST_LOOKS);
+		epochs(j, 1, 0);
+		assert_int_equal(j->log.judge.state, ASSIST_RESTS);
+	}
 	job_free(j);
 }
 
@@ -225,11 +235,11 @@ static void test_it_stops_where_files_are_in_memory(void **state)
 
 	epochs(j, 2, 0);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
-	judge_ahead_files(&j->log.judge, 100, 0);
-	judge_ahead_files(&j->log.judge, 200, 100);
+	batch_log_turn(&j->log, j->now_ns, 100, 0);
+	batch_log_turn(&j->log, j->now_ns, 200, 100);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
-	judge_ahead_files(&j->log.judge, 200, 100);
-	judge_ahead_files(&j->log.judge, 205, 500);
+	batch_log_turn(&j->log, j->now_ns, 200, 100);
+	batch_log_turn(&j->log, j->now_ns, 205, 500);
 	assert_int_equal(j->log.judge.state, ASSIST_RESTS);
 	assert_non_null(strstr(j->log.judge.why, "in memory"));
 	job_free(j);
@@ -275,7 +285,7 @@ static void test_another_file_each_time_ends_it(void **state)
 	struct job *j = job_new(5 * MS, MS, MS);
 	uint32_t before;
 
-	epochs(j, FILE_TABLE_SETS, 1);
+	epochs(j, DATA_SETS, 1);
 	assert_int_not_equal(j->log.judge.state, ASSIST_STOPPED);
 	assert_int_equal(j->n_ahead,
 			 /* batches that were written before the second epoch's first batch was done */
@@ -285,7 +295,7 @@ static void test_another_file_each_time_ends_it(void **state)
 	batch(j, BATCH, 1000);
 	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
 	assert_non_null(strstr(j->log.judge.why, "opens different files"));
-	assert_int_equal(j->log.n_misses, BATCH);
+	assert_int_equal(j->log.figures.misses, BATCH);
 	before = j->n_ahead;
 	epochs(j, 1, 0);
 	assert_int_equal(j->n_ahead, before);
@@ -326,8 +336,8 @@ static void test_training_and_validation_are_both_helped(void **state)
 	}
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
 	assert_string_equal(j->last, "/data/1079");
-	assert_int_equal(file_table_known(&j->log.sets.table), 50 * BATCH);
-	assert_in_range(j->log.n_misses, 0, BATCH);
+	assert_int_equal(j->log.figures.known, 50 * BATCH);
+	assert_in_range(j->log.figures.misses, 0, BATCH);
 	batch(j, 0, 1000);
 	assert_string_equal(j->last, "/data/1007");
 	job_free(j);
@@ -348,7 +358,7 @@ static void test_another_data_set_is_learnt_anew(void **state)
 	pass(j, 80, 1000);
 	assert_int_equal(j->log.judge.state, ASSIST_HELPS);
 	assert_string_equal(j->last, "/data/1639");
-	assert_int_equal(j->log.n_misses, BATCH);
+	assert_int_equal(j->log.figures.misses, BATCH);
 	job_free(j);
 }
 

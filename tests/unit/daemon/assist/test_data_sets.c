@@ -15,6 +15,7 @@ static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char
 {
 	uint32_t indices[N];
 	char names[256];
+	const char *at = names;
 	size_t n = 0;
 	struct data_batch b = {.indices = indices, .n = N, .per_sample = 1, .names = names};
 
@@ -23,13 +24,8 @@ static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s/%u", of, first + i) + 1;
 	}
 	int set = data_sets_settle(s, &pass, &b, n_wrong);
-	n = 0;
-	for (uint32_t i = 0; set >= 0 && i < N; i++) {
-		uint32_t bytes = data_names_bytes(names + n, 1);
-
-		(void)file_table_learn(&s->table, set, indices[i], names + n, bytes);
-		n += bytes;
-	}
+	for (uint32_t i = 0; set >= 0 && i < N; i++)
+		(void)data_sets_learn(s, set, indices[i], &at);
 	return set;
 }
 
@@ -56,7 +52,7 @@ static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state
 	assert_int_not_equal(other, one);
 	/* a second pass also begins where there is only one worker */
 	assert_int_not_equal(data_sets_written(&s, other, 2, 2), other);
-	file_table_free(&s.table);
+	data_sets_free(&s);
 }
 
 static void test_files_tell_one_set_from_another(void **state)
@@ -76,8 +72,8 @@ static void test_files_tell_one_set_from_another(void **state)
 	test = opened(&s, pass, 0, "test", &wrong);
 	assert_int_not_equal(test, train);
 	assert_int_equal(wrong, N);
-	assert_string_equal(file_table_find(&s.table, train, 1), "train/1");
-	assert_string_equal(file_table_find(&s.table, test, 1), "test/1");
+	assert_string_equal(data_sets_find(&s, train, 1), "train/1");
+	assert_string_equal(data_sets_find(&s, test, 1), "test/1");
 
 	for (int i = 0; i < 20; i++) {
 		pass = data_sets_written(&s, 0, -1, 0);
@@ -86,8 +82,8 @@ static void test_files_tell_one_set_from_another(void **state)
 		assert_int_equal(wrong, 0);
 		assert_int_equal(data_sets_guess(&s, pass), i % 2 ? test : train);
 	}
-	assert_int_equal(file_table_known(&s.table), 3 * N);
-	file_table_free(&s.table);
+	assert_int_equal(s.n_known, 3 * N);
+	data_sets_free(&s);
 }
 
 /* A pass whose files match no known set is learnt as a set of its own, until a batch matches. */
@@ -102,8 +98,8 @@ static void test_parts_of_one_set_come_together(void **state)
 	assert_int_not_equal(own, first);
 	assert_int_equal(opened(&s, pass, 2, "train", &wrong), first);
 	assert_int_equal(wrong, 0);
-	assert_string_equal(file_table_find(&s.table, first, 101), "train/101");
-	assert_null(file_table_find(&s.table, own, 101));
+	assert_string_equal(data_sets_find(&s, first, 101), "train/101");
+	assert_null(data_sets_find(&s, own, 101));
 	assert_int_equal(data_sets_guess(&s, pass), first);
 	/* Two sets also become one when a batch shows that they are the same. */
 	pass = data_sets_written(&s, 0, -1, 0);
@@ -111,13 +107,13 @@ static void test_parts_of_one_set_come_together(void **state)
 	assert_int_not_equal(own, first);
 	pass = data_sets_written(&s, 0, -1, 0);
 	first = opened(&s, pass, 98, "train", &wrong);
-	assert_string_equal(file_table_find(&s.table, first, 96), "train/96");
-	assert_string_equal(file_table_find(&s.table, first, 0), "train/0");
+	assert_string_equal(data_sets_find(&s, first, 96), "train/96");
+	assert_string_equal(data_sets_find(&s, first, 0), "train/0");
 	/* There are many short passes without common samples. */
 	for (uint32_t i = 2; i < 20; i++)
 		assert_true(opened(&s, data_sets_written(&s, 0, -1, 0), i * 100, "train", &wrong) >= 0);
-	assert_int_equal(file_table_known(&s.table), 4 * N - 2 + 18 * N);
-	file_table_free(&s.table);
+	assert_int_equal(s.n_known, 4 * N - 2 + 18 * N);
+	data_sets_free(&s);
 }
 
 static void test_there_are_only_so_many(void **state)
@@ -126,31 +122,40 @@ static void test_there_are_only_so_many(void **state)
 	uint32_t wrong;
 	char name[16];
 
-	for (uint32_t i = 0; i <= FILE_TABLE_SETS; i++) {
+	for (uint32_t i = 0; i <= DATA_SETS; i++) {
 		snprintf(name, sizeof(name), "made-%u", i);
 		assert_int_equal(opened(&s, data_sets_written(&s, 0, -1, 0), 0, name, &wrong) < 0,
-				 i == FILE_TABLE_SETS);
+				 i == DATA_SETS);
 	}
-	file_table_free(&s.table);
+	data_sets_free(&s);
+}
+
+static int learn(struct data_sets *s, int set, uint32_t index, const char *name)
+{
+	const char *end = name;
+	int r = data_sets_learn(s, set, index, &end);
+
+	assert_ptr_equal(end, name + strlen(name) + 1);
+	return r;
 }
 
 static void test_the_table_is_bounded(void **state)
 {
-	struct file_table t = {0};
+	struct data_sets s = {.sets = {{.per_sample = 1}, {.per_sample = 1}}};
 
-	assert_int_equal(file_table_learn(&t, 0, FILE_TABLE_INDICES, "a", 2), -ERANGE);
-	assert_int_equal(file_table_learn(&t, 0, 5, "a", 2), FILE_TABLE_NEW);
-	assert_int_equal(file_table_learn(&t, 0, 5, "a", 2), FILE_TABLE_SAME);
-	assert_int_equal(file_table_learn(&t, 0, 5, "b", 2), FILE_TABLE_OTHER);
-	assert_int_equal(file_table_learn(&t, 0, 5, "a much longer one", 18), FILE_TABLE_OTHER);
-	assert_string_equal(file_table_find(&t, 0, 5), "a");
-	assert_null(file_table_find(&t, 0, 6));
-	assert_null(file_table_find(&t, 1, 5));
-	assert_int_equal(file_table_known(&t), 1);
-	assert_int_equal(file_table_learn(&t, 0, FILE_TABLE_INDICES - 1, "a", 2), FILE_TABLE_NEW);
-	assert_int_equal(file_table_learn(&t, 1, FILE_TABLE_INDICES - 1, "a", 2), -ERANGE);
-	assert_int_equal(file_table_learn(&t, 1, 5, "a", 2), FILE_TABLE_NEW);
-	file_table_free(&t);
+	assert_int_equal(learn(&s, 0, DATA_INDICES, "a"), -ERANGE);
+	assert_int_equal(learn(&s, 0, 5, "a"), DATA_NEW);
+	assert_int_equal(learn(&s, 0, 5, "a"), DATA_SAME);
+	assert_int_equal(learn(&s, 0, 5, "b"), DATA_OTHER);
+	assert_int_equal(learn(&s, 0, 5, "a much longer one"), DATA_OTHER);
+	assert_string_equal(data_sets_find(&s, 0, 5), "a");
+	assert_null(data_sets_find(&s, 0, 6));
+	assert_null(data_sets_find(&s, 1, 5));
+	assert_int_equal(s.n_known, 1);
+	assert_int_equal(learn(&s, 0, DATA_INDICES - 1, "a"), DATA_NEW);
+	assert_int_equal(learn(&s, 1, DATA_INDICES - 1, "a"), -ERANGE);
+	assert_int_equal(learn(&s, 1, 5, "a"), DATA_NEW);
+	data_sets_free(&s);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_a_pass_begins_with_batch_0_and_has_all_its_workers),

@@ -10,6 +10,7 @@
 #include "analyzer/checkpoints.h"
 #include "analyzer/gpu.h"
 #include "analyzer/phases.h"
+#include "analyzer/profile.h"
 #include "analyzer/roles/roles.h"
 #include "analyzer/shares/study.h"
 #include "analyzer/waits/waits.h"
@@ -62,3 +63,12 @@ int phases_find(const struct study *study, struct phase_times **ret_phases);
 
 /* Finds the trainer's loading of a checkpoint before its first backward pass. -ENOMEM. */
 int restore_find(const struct study *study, struct analysis_restored *ret_restored);
+
+/*
+ * Folds the samples of threads that prepare batches, in the window and outside of calls that fetch. The
+ * threads are workers (after their start-up) and their hand-off threads, loader threads, diesel_loader's
+ * workers while they make batches, and the trainer within its data waits if it loads by itself.
+ */
+
+/* *ret_profile is NULL if there are no samples, or none of a thread that prepares data. -ENOMEM. */
+int profile_find(const struct study *study, struct profile **ret_profile);

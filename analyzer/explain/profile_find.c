@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "profile_find.h"
+#include "finders.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
+#include "analyzer/profile.h"
 #include "analyzer/roles/roles.h"
 #include "analyzer/shares/walk.h"
 #include "analyzer/timeline/calls.h"
@@ -20,7 +21,24 @@
 
 #define NO_CALL    0xffff
 #define HASH_MIN   8 /* minimum number of digits of a hash, as in file names of wheels */
-#define FRAMES_MAX PROFILE_FRAMES_MAX
+#define FRAMES_MAX METADATA_STACK_FRAMES_MAX
+
+/* A distinct sample, and its number of occurrences. */
+struct profile_group {
+	uint64_t native, python; /* keys of traces; 0: none */
+	uint64_t n_samples;
+	uint16_t syscall_nr; /* NO_CALL: not in a system call */
+	bool in_kernel;
+};
+
+/* The texts for one group, each cut if it is too long. */
+struct profile_label {
+	char library[64];   /* "libjpeg", "Python", "Linux"; "": not known */
+	char function[200]; /* "": not known */
+	char file[128];     /* library of the function, or its Python file */
+	char caller[256];   /* "": no Python frame */
+	char frames[8192];
+};
 
 static const struct profile_frame *frame_of(const struct profile_metadata *metadata, uint64_t key)
 {
@@ -29,7 +47,7 @@ static const struct profile_frame *frame_of(const struct profile_metadata *metad
 				  : NULL;
 }
 
-/* Finds the known frames of a trace, innermost first; at most PROFILE_FRAMES_MAX. Returns
+/* Finds the known frames of a trace, innermost first; at most FRAMES_MAX. Returns
  * their number. */
 static size_t profile_frames(const struct profile_metadata *metadata, uint64_t key,
 			     const struct profile_frame **frames)
@@ -65,7 +83,9 @@ static size_t hash_begin(const char *name, size_t length)
 	return length;
 }
 
-void profile_library_name(const char *file, char *name, size_t size)
+/* "libjpeg-0e09f8ba.so.62.4.0" -> "libjpeg", "_imaging.cpython-311-x86_64-linux-gnu.so" ->
+ * "_imaging". */
+static void library_name(const char *file, char *name, size_t size)
 {
 	static const char *const ends[] = {".cpython-", ".abi3.so", ".so"};
 	size_t length = strlen(file);
@@ -85,7 +105,7 @@ static void library_of(const struct profile_frame *frame, char *name, size_t siz
 	if (frame->kind == FRAME_INTERPRETER)
 		snprintf(name, size, "Python");
 	else
-		profile_library_name(frame->library, name, size);
+		library_name(frame->library, name, size);
 }
 
 static void frame_text(const struct profile_frame *frame, char *text, size_t size)
@@ -152,8 +172,9 @@ static void charge(const struct profile_group *group, const struct profile_frame
 	}
 }
 
-void profile_label(const struct profile_metadata *metadata, const struct profile_group *group,
-		   struct profile_label *ret_label)
+/* Makes readable names. Frames that the metadata lacks are left out. */
+static void label_make(const struct profile_metadata *metadata, const struct profile_group *group,
+		       struct profile_label *ret_label)
 {
 	const struct profile_frame *native[FRAMES_MAX], *python[FRAMES_MAX];
 	size_t n_native = profile_frames(metadata, group->native, native);
@@ -349,9 +370,10 @@ static bool any(const struct profile_frame *const *frames, size_t n,
 	return false;
 }
 
-bool profile_is_assembly(const struct profile_metadata *metadata, uint64_t key)
+/* Returns true if the Python stack of this key shows diesel_loader making a batch. */
+static bool is_assembly(const struct profile_metadata *metadata, uint64_t key)
 {
-	const struct profile_frame *frames[PROFILE_FRAMES_MAX];
+	const struct profile_frame *frames[FRAMES_MAX];
 	size_t n = profile_frames(metadata, key, frames);
 
 	for (size_t i = 0; i < n; i++)
@@ -361,10 +383,11 @@ bool profile_is_assembly(const struct profile_metadata *metadata, uint64_t key)
 	return false;
 }
 
-void profile_images_add(const struct profile_metadata *metadata, const struct profile_group *group,
-			struct profile_images *images)
+/* Adds the group's samples to the kind of work on images that they belong to, if any. */
+static void images_add(const struct profile_metadata *metadata, const struct profile_group *group,
+		       struct profile_images *images)
 {
-	const struct profile_frame *frames[2 * PROFILE_FRAMES_MAX];
+	const struct profile_frame *frames[2 * FRAMES_MAX];
 	size_t n = profile_frames(metadata, group->native, frames);
 
 	n += profile_frames(metadata, group->python, frames + n);
@@ -530,8 +553,8 @@ static int rows_fill(const struct profile_metadata *metadata, const struct profi
 	for (size_t i = 0; i < n_groups && r == 0; i++) {
 		uint64_t n = groups[i].n_samples;
 
-		profile_label(metadata, &groups[i], label);
-		profile_images_add(metadata, &groups[i], &profile->images);
+		label_make(metadata, &groups[i], label);
+		images_add(metadata, &groups[i], &profile->images);
 		profile->n_samples += n;
 		if (label->library[0])
 			r = rows_add(libraries, label->library, NULL, label->caller, n);
@@ -546,8 +569,9 @@ static int rows_fill(const struct profile_metadata *metadata, const struct profi
 	return r;
 }
 
-int profile_fold(const struct profile_metadata *metadata, const struct profile_group *groups, size_t n_groups,
-		 struct profile *profile)
+/* Sums the groups up by library, function and stack. -ENOMEM. */
+static int fold(const struct profile_metadata *metadata, const struct profile_group *groups, size_t n_groups,
+		struct profile *profile)
 {
 	struct rows libraries = {0}, functions = {0}, stacks = {0};
 	int r = -ENOMEM;
@@ -612,7 +636,7 @@ static bool is_diesel_worker(const struct study *study, const struct timeline_th
 			     const struct event *event)
 {
 	return study->waits->loader == LOADER_DIESEL && thread->tgid != study->roles->trainer->tgid &&
-	       profile_is_assembly(study->input->profile, event->stack.python);
+	       is_assembly(study->input->profile, event->stack.python);
 }
 
 static bool prepares(const struct study *study, const struct event *event)
@@ -717,7 +741,7 @@ int profile_find(const struct study *study, struct profile **ret_profile)
 	if (!profile)
 		return -ENOMEM;
 	profile->rate_hz = study->input->profile->rate_hz;
-	r = profile_fold(study->input->profile, groups, n_groups, profile);
+	r = fold(study->input->profile, groups, n_groups, profile);
 	if (r < 0)
 		profile_free(profile);
 	else

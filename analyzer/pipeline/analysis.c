@@ -14,7 +14,6 @@
 #include "lib/cleanup.h"
 #include "analyzer/pages/page_cache_find.h"
 #include "analyzer/replay/predict.h"
-#include "analyzer/explain/profile_find.h"
 #include "analyzer/result/ranks.h"
 #include "analyzer/sampled/sampled.h"
 #include "analyzer/shares/study.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/unit/test.h"
+#include "tests/unit/analyzer/scene.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "analyzer/explain/finders.h"
+#include "analyzer/profile.h"
 #include "bpf/metadata.h"
-#include "analyzer/explain/profile_find.h"
 
 enum key {
 	JPEG_IDCT = 1,
@@ -83,13 +83,81 @@ static const struct profile_trace traces[] = {
 static const struct profile_metadata metadata = {frames, traces, sizeof(frames) / sizeof(frames[0]),
 						 sizeof(traces) / sizeof(traces[0]), 99};
 
-static struct profile_label label_of(uint64_t native, uint64_t python)
-{
-	const struct profile_group group = {.native = native, .python = python, .syscall_nr = 0xffff};
-	struct profile_label label;
+/* A thread was seen n times with these stacks. */
+struct sample {
+	uint64_t native, python;
+	size_t n;
+	uint16_t syscall_nr; /* in the kernel; 0: not there */
+};
 
-	profile_label(&metadata, &group, &label);
-	return label;
+#define PAGE_FAULT 0xffff
+
+static struct script s; /* too large for the stack */
+
+/* Takes samples of a worker that decodes a batch, and folds them. thread: the worker, or a process that
+ * shares no pipe with the trainer. */
+static struct profile *profile_of(const struct profile_metadata *notes, uint32_t thread,
+				  const struct sample *samples, size_t n_samples)
+{
+	struct event events[200] = {0};
+	struct analysis_input input = {.events = events, .profile = notes};
+	struct profile *profile = NULL;
+
+	script_begin(&s);
+	for (uint64_t tick = 0; tick < 4000; tick += 1000)
+		scene_batch(&s, 0, tick);
+	script_off(&s, 300, 0, 10, 10, 1, TIMER_WOKE);
+	script_off(&s, 300, 4000, 4010, 4010, 1, TIMER_WOKE);
+	struct scene scene = scene_of(&s);
+	const struct data_waits waits = {.loader = thread == WORKER ? LOADER_WORKERS : LOADER_DIESEL};
+	const struct window window = {.begin_ns = at(0), .end_ns = at(4000)};
+	const struct study study = {.input = &input,
+				    .timeline = scene.timeline,
+				    .roles = &scene.roles,
+				    .waits = &waits,
+				    .window = &window};
+
+	for (size_t i = 0; i < n_samples; i++)
+		for (size_t k = 0; k < samples[i].n; k++) {
+			struct event *event = &events[input.n_events++];
+
+			*event = (struct event){.type = EVENT_STACK,
+						.tid = thread,
+						.tgid = thread,
+						.start_ns = at(2400),
+						.end_ns = at(2400)};
+			event->stack.native = samples[i].native;
+			event->stack.python = samples[i].python;
+			event->stack.in_kernel = samples[i].syscall_nr != 0;
+			event->stack.syscall_nr = samples[i].syscall_nr ? samples[i].syscall_nr : 0xffff;
+		}
+	assert_int_equal(profile_find(&study, &profile), 0);
+	scene_free(&scene);
+	return profile;
+}
+
+static struct profile *profile_of_one(uint64_t native, uint64_t python, uint16_t syscall_nr)
+{
+	return profile_of(&metadata, WORKER, &(struct sample){native, python, 1, syscall_nr}, 1);
+}
+
+static void assert_text(const char *text, const char *wanted)
+{
+	assert_string_equal(text ? text : "", wanted);
+}
+
+/* Asserts what a report says of one sample. "": nothing. */
+static void check_labels(uint64_t native, uint64_t python, uint16_t syscall_nr, const char *library,
+			 const char *function, const char *stack)
+{
+	struct profile *profile = profile_of_one(native, python, syscall_nr);
+
+	assert_non_null(profile);
+	assert_text(profile->n_libraries ? profile->libraries[0].name : NULL, library);
+	assert_text(profile->n_functions ? profile->functions[0].name : NULL, function);
+	assert_text(profile->stacks[0].frames, stack);
+	assert_int_equal(profile->n_unknown, !*library);
+	profile_free(profile);
 }
 
 static void test_library_names_lose_versions_and_hashes(void **state)
@@ -107,96 +175,78 @@ static void test_library_names_lose_versions_and_hashes(void **state)
 	    {"", ""},
 	    {"lib-deadbeef-more.so", "lib-deadbeef-more"},
 	};
-	char name[64];
+	static char longest[80];
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		profile_library_name(names[i][0], name, sizeof(name));
-		assert_string_equal(name, names[i][1]);
+	for (size_t i = 0; i <= sizeof(names) / sizeof(names[0]); i++) {
+		bool cut = i == sizeof(names) / sizeof(names[0]);
+		const struct profile_frame frame = {1, FRAME_NATIVE, cut ? longest : names[i][0], ""};
+		const struct profile_trace trace = TRACE(2, 1);
+		const struct profile_metadata one = {&frame, &trace, 1, 1, 99};
+
+		memset(longest, 'a', sizeof(longest) - 1);
+		struct profile *profile = profile_of(&one, WORKER, &(struct sample){.native = 2, .n = 1}, 1);
+		longest[63] = '\0';
+		assert_text(profile->n_libraries ? profile->libraries[0].name : NULL,
+			    cut ? longest : names[i][1]);
+		profile_free(profile);
 	}
-	profile_library_name("libjpeg.so", name, 4);
-	assert_string_equal(name, "lib");
 }
 
 static void test_python_frames_come_before_what_they_call(void **state)
 {
-	struct profile_label label = label_of(10, 20);
+	struct profile *profile = profile_of_one(10, 20, 0);
 
-	assert_string_equal(label.frames,
-			    "job.py:main;ImageFile.py:ImageFile.load;libjpeg;libjpeg:jpeg_idct_islow");
-	assert_string_equal(label.library, "libjpeg");
-	assert_string_equal(label.function, "jpeg_idct_islow");
-	assert_string_equal(label.file, "libjpeg");
-	assert_string_equal(label.caller, "ImageFile.py:ImageFile.load");
-	label = label_of(11, 20);
-	assert_string_equal(label.frames, "job.py:main;ImageFile.py:ImageFile.load;libjpeg");
-	assert_string_equal(label.function, "");
+	assert_string_equal(profile->functions[0].library, "libjpeg");
+	assert_string_equal(profile->functions[0].caller, "ImageFile.py:ImageFile.load");
+	profile_free(profile);
+	check_labels(10, 20, 0, "libjpeg", "jpeg_idct_islow",
+		     "job.py:main;ImageFile.py:ImageFile.load;libjpeg;libjpeg:jpeg_idct_islow");
+	check_labels(11, 20, 0, "libjpeg", "", "job.py:main;ImageFile.py:ImageFile.load;libjpeg");
 }
 
 static void test_cxx_names_are_for_people(void **state)
 {
-	struct profile_label label = label_of(9, 0);
-
-	assert_string_equal(label.function, "at::native::add");
-	assert_string_equal(label.frames, "libtorch_cpu:at::native::add");
+	check_labels(9, 0, 0, "libtorch_cpu", "at::native::add", "libtorch_cpu:at::native::add");
 }
 
 static void test_the_interpreter_s_time_is_its_python_function_s(void **state)
 {
-	struct profile_label label = label_of(13, 21);
+	struct profile *profile = profile_of_one(13, 21, 0);
 
-	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize");
-	assert_string_equal(label.library, "Python");
-	assert_string_equal(label.function, "Image.resize");
-	assert_string_equal(label.file, "Image.py");
-	label = label_of(13, 0);
-	assert_string_equal(label.library, "Python");
-	assert_string_equal(label.function, "_PyEval_EvalFrameDefault");
-	assert_string_equal(label.frames, "Python:_PyEval_EvalFrameDefault;Python:_PyEval_EvalFrameDefault");
-	assert_string_equal(label.caller, "");
+	assert_string_equal(profile->functions[0].library, "Image.py");
+	profile_free(profile);
+	check_labels(13, 21, 0, "Python", "Image.resize", "job.py:main;Image.py:Image.resize");
+	check_labels(13, 0, 0, "Python", "_PyEval_EvalFrameDefault",
+		     "Python:_PyEval_EvalFrameDefault;Python:_PyEval_EvalFrameDefault");
+	profile = profile_of_one(13, 0, 0);
+	assert_null(profile->libraries[0].caller);
+	profile_free(profile);
 }
 
 static void test_time_in_the_kernel_is_linux_s(void **state)
 {
-	struct profile_group group = {.native = 12, .python = 21, .syscall_nr = 0xffff, .in_kernel = true};
-	struct profile_label label;
-
-	profile_label(&metadata, &group, &label);
-	assert_string_equal(label.library, "Linux");
-	assert_string_equal(label.function, "page faults");
-	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize;_imaging;Linux:page faults");
-	group.syscall_nr = 1;
-	profile_label(&metadata, &group, &label);
-	assert_string_equal(label.function, "writing");
+	check_labels(12, 21, PAGE_FAULT, "Linux", "page faults",
+		     "job.py:main;Image.py:Image.resize;_imaging;Linux:page faults");
+	check_labels(12, 21, 1, "Linux", "writing",
+		     "job.py:main;Image.py:Image.resize;_imaging;Linux:writing");
 }
 
 static void test_what_is_not_known(void **state)
 {
-	struct profile_label label = label_of(0, 0);
-
-	assert_string_equal(label.library, "");
-	assert_string_equal(label.frames, "not known");
-	label = label_of(15, 4711);
-	assert_string_equal(label.library, "_imaging");
-	assert_string_equal(label.frames, "_imaging");
-	label = label_of(0, 20);
-	assert_string_equal(label.library, "Python");
+	check_labels(0, 0, 0, "", "", "not known");
+	check_labels(15, 4711, 0, "_imaging", "", "_imaging");
+	check_labels(0, 20, 0, "Python", "ImageFile.load", "job.py:main;ImageFile.py:ImageFile.load");
 }
 
 static void test_groups_with_one_label_are_folded(void **state)
 {
-	const struct profile_group groups[] = {
-	    {.native = 10, .python = 20, .n_samples = 50, .syscall_nr = 0xffff},
-	    {.native = 11, .python = 20, .n_samples = 11, .syscall_nr = 0xffff},
-	    {.native = 12, .python = 21, .n_samples = 15, .syscall_nr = 0xffff},
-	    {.native = 12, .python = 20, .n_samples = 5, .syscall_nr = 0xffff},
-	    {.native = 15, .python = 21, .n_samples = 2, .syscall_nr = 0xffff},
-	    {.native = 13, .python = 20, .n_samples = 8, .syscall_nr = 0xffff},
-	    {.n_samples = 9, .syscall_nr = 0xffff},
+	static const struct sample samples[] = {
+	    {10, 20, 50, 0}, {11, 20, 11, 0}, {12, 21, 15, 0}, {12, 20, 5, 0},
+	    {15, 21, 2, 0},  {13, 20, 8, 0},  {0, 0, 9, 0},
 	};
-	struct profile *profile = calloc(1, sizeof(*profile));
+	struct profile *profile = profile_of(&metadata, WORKER, samples, 7);
 	uint64_t sum = 0;
 
-	assert_int_equal(profile_fold(&metadata, groups, 7, profile), 0);
 	assert_int_equal(profile->n_samples, 100);
 	assert_int_equal(profile->n_unknown, 9);
 	assert_int_equal(profile->n_libraries, 3);
@@ -225,10 +275,10 @@ static void test_groups_with_one_label_are_folded(void **state)
 
 static struct profile_images images_of(uint64_t native, uint64_t python)
 {
-	const struct profile_group group = {.native = native, .python = python, .n_samples = 1};
-	struct profile_images images = {0};
+	struct profile *profile = profile_of_one(native, python, 0);
+	struct profile_images images = profile->images;
 
-	profile_images_add(&metadata, &group, &images);
+	profile_free(profile);
 	return images;
 }
 
@@ -256,24 +306,28 @@ static void test_image_decoders_are_recognised(void **state)
 		found = images_of(stacks[i][0], stacks[i][1]);
 		assert_int_equal(found.n_decode + found.n_transform + found.n_foreign, 0);
 	}
-	assert_true(profile_is_assembly(&metadata, 29));
-	assert_false(profile_is_assembly(&metadata, 24));
-	assert_false(profile_is_assembly(&metadata, 0));
+}
+
+/* diesel_loader's workers share no pipe with the trainer. */
+static void test_a_process_that_assembles_batches_is_diesel_loader_s_worker(void **state)
+{
+	for (uint64_t python = 0; python < 30; python++) {
+		struct profile *profile = profile_of(&metadata, 300, &(struct sample){9, python, 1, 0}, 1);
+
+		assert_int_equal(profile != NULL, python == 29);
+		profile_free(profile);
+	}
 }
 
 static void test_nothing_to_fold(void **state)
 {
 	static const struct profile_metadata none = {0};
-	const struct profile_group group = {.native = 1, .python = 2, .n_samples = 3};
-	struct profile *profile = calloc(1, sizeof(*profile));
+	struct profile *profile = profile_of(&none, WORKER, &(struct sample){1, 2, 3, 0}, 1);
 
-	assert_int_equal(profile_fold(&none, NULL, 0, profile), 0);
-	assert_int_equal(profile->n_stacks, 0);
-	profile_free(profile);
-	profile = calloc(1, sizeof(*profile));
-	assert_int_equal(profile_fold(&none, &group, 1, profile), 0);
 	assert_int_equal(profile->n_unknown, 3);
 	profile_free(profile);
+	assert_null(profile_of(&none, WORKER, NULL, 0));
+	assert_null(profile_of(NULL, WORKER, &(struct sample){1, 2, 3, 0}, 1));
 	profile_free(NULL);
 }
 
@@ -283,4 +337,6 @@ UNIT_TESTS(cmocka_unit_test(test_library_names_lose_versions_and_hashes),
 	   cmocka_unit_test(test_the_interpreter_s_time_is_its_python_function_s),
 	   cmocka_unit_test(test_time_in_the_kernel_is_linux_s), cmocka_unit_test(test_what_is_not_known),
 	   cmocka_unit_test(test_groups_with_one_label_are_folded),
-	   cmocka_unit_test(test_image_decoders_are_recognised), cmocka_unit_test(test_nothing_to_fold))
+	   cmocka_unit_test(test_image_decoders_are_recognised),
+	   cmocka_unit_test(test_a_process_that_assembles_batches_is_diesel_loader_s_worker),
+	   cmocka_unit_test(test_nothing_to_fold))

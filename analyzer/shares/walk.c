@@ -48,7 +48,9 @@ static struct tally_item *item_find(struct tally *tally, enum role role, const c
 	return NULL;
 }
 
-void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns)
+/* Adds ns to the item of this role, text and kind; ignores 0 ns. When the tally is nearly full, new items are
+ * summed up as "anything else", fetching or not, so that no ns is lost. */
+static void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns)
 {
 	struct tally_item *item = item_find(tally, role, what, fetch);
 

@@ -30,10 +30,6 @@ struct tally {
  * verifies or copies, and for chunks that other nodes of the job send. */
 extern const char walk_gil_text[], walk_no_core_text[], walk_daemon_text[], walk_peers_text[];
 
-/* Adds ns to the item of this role, text and kind; ignores 0 ns. When the tally is nearly full, new items are
- * summed up as "anything else", fetching or not, so that no ns is lost. */
-void tally_add(struct tally *tally, enum role role, const char *what, bool fetch, uint64_t ns);
-
 /* Returns the ns of [begin_ns, end_ns) that are charged to fetching; adds all of it to the tally. */
 uint64_t walk_wait(const struct timeline *timeline, const struct roles *roles, uint64_t begin_ns,
 		   uint64_t end_ns, struct tally *tally);

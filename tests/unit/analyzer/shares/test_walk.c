@@ -56,40 +56,46 @@ static uint64_t walk(const struct scene *scene, uint64_t begin_tick, uint64_t en
 	return fetch_ns / TICK_NS;
 }
 
-static void test_a_tally_adds_up_by_role_and_text(void **state)
+static uint64_t walk_into(struct tally *tally, uint64_t end_tick)
 {
-	static struct tally tally;
-	char text[] = "reading files", copy[] = "reading files";
-	char texts[100][8];
-	uint64_t sum_ns[2] = {0}, added_ns[2] = {0};
+	struct scene scene = scene_of(&s);
+	uint64_t fetch_ns = walk_wait(scene.timeline, &scene.roles, at(0), at(end_tick), tally);
 
-	tally_add(&tally, ROLE_WORKER, text, true, 0);
-	assert_int_equal(tally.n, 0);
-	tally_add(&tally, ROLE_WORKER, text, true, 3);
-	tally_add(&tally, ROLE_WORKER, copy, true, 4);
-	assert_int_equal(tally.n, 1);
-	assert_int_equal(tally.items[0].ns, 7);
-	tally_add(&tally, ROLE_WORKER, text, false, 1);
-	tally_add(&tally, ROLE_TRAINER, text, true, 1);
-	assert_int_equal(tally.n, 3);
-	/* With more activities than the tally can hold, no ns is lost, and the existing ones still count by
-	 * themselves. */
-	for (unsigned int i = 0; i < 100; i++) {
-		snprintf(texts[i], sizeof(texts[i]), "%u", i);
-		tally_add(&tally, ROLE_WORKER, texts[i], i % 2, 1000 + i);
-		added_ns[i % 2] += 1000 + i;
+	scene_free(&scene);
+	return fetch_ns / TICK_NS;
+}
+
+/* With more activities than a tally can hold, no ns is lost, and the existing ones still count by
+ * themselves. */
+static void test_a_full_tally_adds_up_the_rest(void **state)
+{
+	static struct tally tally = {.n = TALLY_MAX - 2};
+	char text[] = "preparing or taking over a batch";
+
+	for (size_t i = 0; i < tally.n; i++)
+		tally.items[i] = (struct tally_item){.role = ROLE_WORKER, .what = text};
+	tally.items[7].role = ROLE_TRAINER;
+	tally.items[8] = (struct tally_item){.role = ROLE_TRAINER, .what = text, .fetch = true};
+	script_begin(&s);
+	script_exit(&s, TRAINER, 1000);
+	assert_int_equal(walk_into(&tally, 1000), 0);
+	assert_int_equal(tally.n, TALLY_MAX - 2);
+	assert_int_equal(tally.items[7].ns, 1000 * TICK_NS); /* by role, text and kind */
+	tally.items[7].role = ROLE_HELPER;
+	for (uint64_t times = 1; times <= 2; times++) {
+		assert_int_equal(walk_into(&tally, 1000), 0);
+		assert_int_equal(tally.n, TALLY_MAX - 1);
+		assert_string_equal(tally.items[TALLY_MAX - 2].what, "anything else");
+		assert_int_equal(tally.items[TALLY_MAX - 2].ns, times * 1000 * TICK_NS);
 	}
-	tally_add(&tally, ROLE_WORKER, texts[0], false, 1);
-	tally_add(&tally, ROLE_WORKER, copy, true, 1);
+	script_begin(&s);
+	script_read_file(&s, TRAINER, 100, 400);
+	script_exit(&s, TRAINER, 1000);
+	assert_int_equal(walk_into(&tally, 1000), 300);
 	assert_int_equal(tally.n, TALLY_MAX);
-	assert_int_equal(tally.items[0].ns, 8);
-	for (size_t i = 0; i < tally.n; i++)
-		sum_ns[tally.items[i].fetch] += tally.items[i].ns;
-	assert_int_equal(sum_ns[0], added_ns[0] + 2);
-	assert_int_equal(sum_ns[1], added_ns[1] + 9);
-	for (size_t i = 0; i < tally.n; i++)
-		if (strcmp(tally.items[i].what, "0") == 0)
-			assert_int_equal(tally.items[i].ns, 1001);
+	assert_true(tally.items[TALLY_MAX - 1].fetch);
+	assert_int_equal(tally.items[TALLY_MAX - 1].ns, 300 * TICK_NS);
+	assert_int_equal(tally.items[TALLY_MAX - 2].ns, 2700 * TICK_NS);
 }
 
 static void test_a_trainer_on_its_cpu_computes(void **state)
@@ -498,7 +504,7 @@ static void test_marks_for_chunks_alone_are_fetch(void **state)
 	assert_null(walk_fetching(&thread, ROLE_WORKER, 15));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_a_tally_adds_up_by_role_and_text),
+UNIT_TESTS(cmocka_unit_test(test_a_full_tally_adds_up_the_rest),
 	   cmocka_unit_test(test_a_trainer_on_its_cpu_computes),
 	   cmocka_unit_test(test_an_interrupted_sleep_stays_with_the_sleeper),
 	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_the_queue_behind_a_read_fetches),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sampler_process.h"
+#include "sampler_wait.h"
 
 #include <poll.h>
 #include <sys/syscall.h>

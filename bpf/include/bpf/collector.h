@@ -28,10 +28,11 @@ struct collector;
 #define COLLECTOR_EVENT_TYPES EVENT_TYPE_LIMIT
 
 struct collector_options {
-	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
-	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
-	bool no_children;     /* processes that the job creates are not part of it, but its threads are */
-	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/metadata.h; 0: none */
+	uint64_t ring_bytes;   /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
+	const char *btf_path;  /* NULL: /sys/kernel/btf/vmlinux */
+	const char *proc_path; /* where a sampler (analyzer/source.h) finds processes; NULL: /proc */
+	bool no_children;      /* processes that the job creates are not part of it, but its threads are */
+	uint32_t profile_hz;   /* stack samples per second per CPU, see bpf/metadata.h; 0: none */
 };
 
 /* Loads and attaches the recorder, and leaves out optional programs that the kernel refuses: struct

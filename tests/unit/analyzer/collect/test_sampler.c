@@ -16,9 +16,8 @@
 
 #include "lib/clock.h"
 #include "lib/error.h"
-#include "lib/proc.h"
+#include "lib/proc_task.h"
 #include "analyzer/source.h"
-#include "analyzer/collect/sampler_process.h"
 
 #define EVENTS_MAX 20000
 #define POLLS_MAX  4000 /* far more than a loaded machine needs: a bound, not an expectation */
@@ -276,71 +275,74 @@ static int setup(void **state)
 	return r;
 }
 
-__attribute__((format(printf, 3, 4))) static void write_task(pid_t pid, const char *name, const char *format,
-							     ...)
-{
-	char path[128], text[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	snprintf(path, sizeof(path), "%d/%s", (int)pid, name);
-	write_text(root, path, text);
-}
-
 static void write_stat(pid_t pid, char state, unsigned int ticks, unsigned int start_ticks)
 {
 	char name[64];
 
 	for (int i = 0; i < 2; i++) {
-		snprintf(name, sizeof(name), i ? "task/%d/stat" : "stat", (int)pid);
-		write_task(
-		    pid, name,
+		snprintf(name, sizeof(name), i ? "%d/task/%d/stat" : "%d/stat", (int)pid, (int)pid);
+		write_format(
+		    root, name,
 		    "%d (python3) %c 1 40 40 0 -1 4194560 11 0 22 0 %u 0 0 0 20 0 1 0 %u 1000 77 18 0 0\n",
 		    (int)pid, state, ticks, start_ticks);
 	}
 }
 
+/* Attaches the sampler to a sleeping child, which the tree shows as it likes. */
+static struct source *sampler_of_tree(pid_t pid)
+{
+	struct source *sampler;
+	char name[64];
+
+	seen.n = 0;
+	write_text(root, "self/stat", "");
+	snprintf(name, sizeof(name), "%d/task/%d/wchan", (int)pid, (int)pid);
+	write_text(root, name, "folio_wait_bit_common");
+	write_stat(pid, 'R', 100, 5);
+	assert_int_equal(
+	    source_open(SOURCE_SAMPLER, &(struct collector_options){.proc_path = root}, &sampler, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
+	return sampler;
+}
+
 /* If schedstat and syscall are hidden, the thread's state, its ticks and wchan still show. */
 static void test_a_kernel_that_shows_little(void **state)
 {
-	struct sampler_thread *thread;
-	char name[64];
-	pid_t pid = getpid(); /* the sampler asks for its CPU clock, too */
+	int ends[2];
+	pid_t pid = waiting_child(ends, false);
+	struct source *sampler = sampler_of_tree(pid);
+	const struct event *event;
 
-	seen.n = 0;
-	write_stat(pid, 'R', 100, 5);
-	snprintf(name, sizeof(name), "task/%d/wchan", (int)pid);
-	write_task(pid, name, "folio_wait_bit_common");
-	assert_int_equal(sampler_thread_open(root, pid, pid, 1000, &thread), 0);
-	assert_int_equal(sampler_thread_sample(thread, NULL, 2000, &sink), 0);
-	assert_int_equal(seen.n, 0); /* the first sample is where counting begins */
+	await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_NONE);
 	write_stat(pid, 'D', 103, 5);
-	assert_int_equal(sampler_thread_sample(thread, NULL, 3000, &sink), 0);
-	assert_int_equal(seen.n, 1);
-	assert_int_equal(seen.events[0].start_ns, 2000);
-	assert_int_equal(seen.events[0].sample.state, 'D');
-	assert_int_equal(seen.events[0].sample.wait, PROC_WAIT_FILE_READ);
-	assert_int_equal(seen.events[0].sample.known, SAMPLE_KNOWN_WCHAN | SAMPLE_KNOWN_PROCESS);
-	assert_int_equal(seen.events[0].sample.exec_ns, 3 * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK)));
+	event = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_FILE_READ);
+	assert_true(event->start_ns < event->end_ns);
+	assert_int_equal(event->start_ns, (event - 1)->end_ns);
+	assert_int_equal(event->sample.state, 'D');
+	assert_int_equal(event->sample.known, SAMPLE_KNOWN_WCHAN | SAMPLE_KNOWN_PROCESS);
+	assert_int_equal(event->sample.exec_ns, 3 * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK)));
 	write_stat(pid, 'Z', 103, 5);
-	assert_int_equal(sampler_thread_sample(thread, NULL, 4000, &sink), -ESRCH);
-	sampler_thread_close(thread);
+	await(sampler, EVENT_EXIT, pid, -1);
+	source_close(sampler);
+	close(ends[1]);
+	waitpid(pid, NULL, 0);
+	close(ends[0]);
 }
 
 static void test_a_number_that_is_used_again(void **state)
 {
-	struct sampler_process *process;
-	pid_t pid = getpid();
+	int ends[2];
+	pid_t pid = waiting_child(ends, false);
+	struct source *sampler = sampler_of_tree(pid);
 
-	seen.n = 0;
-	write_stat(pid, 'R', 100, 5);
-	assert_int_equal(sampler_process_new(root, pid, NULL, &process), 0);
-	assert_int_equal(sampler_process_scan(process, 10, 1000, &sink), 0);
+	await(sampler, EVENT_SAMPLE, pid, -1);
+	assert_int_equal(source_alive(sampler), 1);
 	write_stat(pid, 'R', 0, 900);
-	assert_int_equal(sampler_process_scan(process, 10, 2000, &sink), -ESRCH);
-	sampler_process_free(process);
+	await(sampler, EVENT_EXIT, pid, -1);
+	source_close(sampler);
+	close(ends[1]);
+	waitpid(pid, NULL, 0);
+	close(ends[0]);
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_what_a_process_sleeps_in),

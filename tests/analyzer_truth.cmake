@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module truth_files truth_result)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer_truth)
-endforeach()
+diesel_unit_test(analyzer/truth USES diesel_analyzer_truth)
+add_dependencies(test_analyzer_truth truth_shim)
 diesel_script_test(integration truth /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/analyze/test_truth.py)

@@ -20,7 +20,6 @@
 #include "analyzer/record/record.h"
 #include "reports/report.h"
 #include "analyzer/truth/truth.h"
-#include "analyzer/truth/truth_result.h"
 #include "what_if.h"
 
 /* Not a round rate, so that samples do not fall in step with the job. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
@@ -12,17 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/launch.h"
 #include "lib/log.h"
 #include "lib/proc.h"
 #include "lib/units.h"
-#include "truth_files.h"
-#include "truth_result.h"
 
 /* Runs a job with the clock of share/diesel/truth loaded in front of it. */
 
@@ -146,6 +148,86 @@ static int run_command(char **command, int *ret_status, struct error *err)
 	return r;
 }
 
+/*
+ * Results. Times are seconds, as the clock in the job writes them.
+ */
+
+#define TRUTH_STEPS_MIN 5
+
+enum truth_kind {
+	TRUTH_CACHED,
+	TRUTH_COLD,
+	TRUTH_SYNTHETIC,
+	TRUTH_KINDS,
+};
+
+/* One run: a line of the clock. With several processes (ranks), the line of the slowest represents all. */
+struct truth_clock {
+	uint64_t n_steps;
+	double seconds;   /* time from the first request for a batch to the end of the last step */
+	double wait;      /* part of `seconds` spent in requests for batches */
+	double compiling; /* part of `seconds` spent in torch.compile; NAN: not reported by PyTorch */
+	uint64_t n_processes;
+};
+
+struct truth_round {
+	struct truth_clock runs[TRUTH_KINDS];
+};
+
+struct truth_result {
+	double seconds[TRUTH_KINDS];     /* time without compiling, for as many steps as the shortest run had;
+					    mean over the rounds */
+	double compiling_s[TRUTH_KINDS]; /* of each kind of run; NAN: unknown, and included in seconds */
+	uint64_t n_steps;
+	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold
+	 * run is a cached one, so fetching cannot be separated from preparing: both are NAN, and the other
+	 * shares are means over both runs. */
+	double prep, fetch, device;
+	double compiling; /* NAN: not known, and included in device */
+	double wait;      /* 1 - device - compiling */
+	double spread;    /* largest difference of a share between rounds; 0 with one round */
+};
+
+/* "steps N seconds S wait S loaders N mode M truncated 0|1 compiling S|nan pid P" */
+static int parse_line(const char *line, struct truth_clock *ret_clock)
+{
+	struct truth_clock clock = {.n_processes = 1};
+
+	if (sscanf(line,
+		   "steps %" SCNu64
+		   " seconds %lf wait %lf loaders %*u mode %*15s truncated %*d compiling %lf",
+		   &clock.n_steps, &clock.seconds, &clock.wait, &clock.compiling) != 4)
+		return -EBADMSG;
+	if (!isfinite(clock.seconds) || !isfinite(clock.wait) || clock.seconds < 0 || clock.wait < 0 ||
+	    clock.compiling < 0 || clock.compiling > clock.seconds)
+		return -EBADMSG;
+	*ret_clock = clock;
+	return 0;
+}
+
+/* Parses all lines of a clock's file. -EBADMSG: not in the clock's format; -ENODATA: no process had a
+ * DataLoader. */
+static int clock_parse(const char *text, struct truth_clock *ret_clock)
+{
+	struct truth_clock slowest = {0};
+	uint64_t n_processes = 0;
+
+	for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		struct truth_clock clock;
+		int r = parse_line(line, &clock);
+
+		if (r < 0)
+			return r;
+		if (!n_processes++ || clock.seconds > slowest.seconds)
+			slowest = clock;
+	}
+	if (!n_processes)
+		return -ENODATA;
+	slowest.n_processes = n_processes;
+	*ret_clock = slowest;
+	return 0;
+}
+
 static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clock, struct error *err)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -159,7 +241,7 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 				 "no step was measured: the command does not use PyTorch's DataLoader, or "
 				 "its Python ignores PYTHONPATH (options -E, -I, -S)");
 	if (r == 0)
-		r = truth_clock_parse(text, ret_clock);
+		r = clock_parse(text, ret_clock);
 	if (r < 0)
 		return error_errno(err, r, "cannot read %s, to which the job's clock wrote its measurements",
 				   path);
@@ -216,6 +298,296 @@ static int truth_shim_run(const struct truth_shim *shim, char **command, const c
 		return failed(status, err);
 	r = read_clock(shim, ret_clock, err);
 	return r == 0 && ret_files ? read_files(shim, ret_files, err) : r;
+}
+
+static uint64_t fewest_steps(const struct truth_round *rounds, size_t n)
+{
+	uint64_t fewest = rounds[0].runs[0].n_steps;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t kind = 0; kind < TRUTH_KINDS; kind++)
+			if (rounds[i].runs[kind].n_steps < fewest)
+				fewest = rounds[i].runs[kind].n_steps;
+	return fewest;
+}
+
+static double known(double seconds)
+{
+	return isnan(seconds) ? 0 : seconds;
+}
+
+static void take_shares(struct truth_result *result, bool has_files)
+{
+	double cold = result->seconds[TRUTH_COLD], compiling = result->compiling_s[TRUTH_COLD], whole;
+
+	if (!has_files) {
+		cold = (cold + result->seconds[TRUTH_CACHED]) / 2;
+		compiling = (compiling + result->compiling_s[TRUTH_CACHED]) / 2;
+		result->fetch = result->prep = NAN;
+	}
+	whole = cold + known(compiling);
+	if (whole <= 0)
+		return;
+	result->compiling = compiling / whole;
+	result->device = result->seconds[TRUTH_SYNTHETIC] / whole;
+	result->wait = 1 - result->device - known(result->compiling);
+	if (!has_files)
+		return;
+	result->prep = (result->seconds[TRUTH_CACHED] - result->seconds[TRUTH_SYNTHETIC]) / whole;
+	result->fetch = (cold - result->seconds[TRUTH_CACHED]) / whole;
+}
+
+static void result_of(const struct truth_round *rounds, size_t n, uint64_t n_steps, bool has_files,
+		      struct truth_result *ret_result)
+{
+	struct truth_result result = {.n_steps = n_steps};
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t kind = 0; kind < TRUTH_KINDS; kind++) {
+			const struct truth_clock *run = &rounds[i].runs[kind];
+
+			if (run->n_steps)
+				result.seconds[kind] += (run->seconds - known(run->compiling)) *
+							(double)n_steps / (double)run->n_steps / (double)n;
+			result.compiling_s[kind] += run->compiling / (double)n;
+		}
+	take_shares(&result, has_files);
+	*ret_result = result;
+}
+
+static double spread_of(const struct truth_result *results, size_t n)
+{
+	double spread = 0;
+
+	for (size_t i = 0; i < n; i++)
+		for (size_t k = 0; k < i; k++) {
+			spread = fmax(spread, fabs(results[i].prep - results[k].prep));
+			spread = fmax(spread, fabs(results[i].fetch - results[k].fetch));
+			spread = fmax(spread, fabs(results[i].device - results[k].device));
+		}
+	return spread;
+}
+
+/* Computes the result of n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: there were
+ * files to evict or cache. */
+static void result_compute(const struct truth_round *rounds, size_t n, bool has_files,
+			   struct truth_result *ret_result)
+{
+	struct truth_result single[TRUTH_ROUNDS_MAX], result;
+	uint64_t n_steps = fewest_steps(rounds, n);
+
+	result_of(rounds, n, n_steps, has_files, &result);
+	for (size_t i = 0; i < n; i++)
+		result_of(&rounds[i], 1, n_steps, has_files, &single[i]);
+	result.spread = spread_of(single, n);
+	*ret_result = result;
+}
+
+/*
+ * The files that a job reads, and whether they are in the page cache. Needs no privilege: posix_fadvise drops
+ * clean pages that no process has mapped or locked, and mincore counts the remaining pages. mincore works
+ * only for files that we own or may write.
+ */
+
+#define READ_BYTES (1 << 20)
+
+static void ftsp(FTS **tree)
+{
+	if (*tree)
+		fts_close(*tree);
+}
+
+/* The files that a job reads. */
+struct truth_files {
+	char **paths; /* sorted, without duplicates */
+	size_t n, n_allocated;
+};
+
+struct truth_residence {
+	uint64_t bytes;        /* bytes of the files whose pages could be counted */
+	uint64_t cached_bytes; /* part of `bytes` that is in the page cache */
+	uint64_t n_unreadable; /* files that could not be opened */
+	uint64_t n_unknown;    /* files whose pages mincore does not report */
+};
+
+static int path_add(struct truth_files *files, const char *path, size_t length)
+{
+	if (array_reserve(files->paths, files->n, files->n_allocated) < 0)
+		return -ENOMEM;
+	files->paths[files->n] = strndup(path, length);
+	if (!files->paths[files->n])
+		return -ENOMEM;
+	files->n++;
+	return 0;
+}
+
+static void files_free(struct truth_files *files)
+{
+	for (size_t i = 0; i < files->n; i++)
+		free(files->paths[i]);
+	free(files->paths);
+	*files = (struct truth_files){0};
+}
+
+static int path_compare(const void *left, const void *right)
+{
+	return strcmp(*(char *const *)left, *(char *const *)right);
+}
+
+/* Sorts the files, and drops duplicates. */
+static void files_tidy(struct truth_files *files)
+{
+	size_t kept = 0;
+
+	if (files->n)
+		qsort(files->paths, files->n, sizeof(*files->paths), path_compare);
+	for (size_t i = 0; i < files->n; i++) {
+		if (kept && !strcmp(files->paths[kept - 1], files->paths[i]))
+			free(files->paths[i]);
+		else
+			files->paths[kept++] = files->paths[i];
+	}
+	files->n = kept;
+}
+
+/* Lists the regular files below folder. Links are not followed. */
+static int files_below(const char *folder, struct truth_files *files, struct error *err)
+{
+	char *const roots[] = {(char *)(uintptr_t)folder, NULL}; /* fts does not change the strings */
+	_cleanup_(ftsp) FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	FTSENT *entry;
+
+	if (!tree)
+		return error_errno(err, -errno, "cannot read %s", folder);
+	while ((entry = fts_read(tree))) {
+		if (entry->fts_level == FTS_ROOTLEVEL && entry->fts_errno)
+			return error_errno(err, -entry->fts_errno, "cannot read %s", folder);
+		if (entry->fts_info == FTS_F && path_add(files, entry->fts_path, entry->fts_pathlen))
+			return error_errno(err, -ENOMEM, "cannot list the files below %s", folder);
+	}
+	files_tidy(files);
+	return 0;
+}
+
+/* Parses one path per line; leaves out paths that are not, or no longer, regular files. */
+static int files_parse(const char *text, struct truth_files *files)
+{
+	for (const char *line = text; *line;) {
+		size_t length = strcspn(line, "\n");
+		struct stat status;
+
+		if (path_add(files, line, length))
+			return -ENOMEM;
+		if (stat(files->paths[files->n - 1], &status) || !S_ISREG(status.st_mode))
+			free(files->paths[--files->n]);
+		line += length;
+		line += *line == '\n';
+	}
+	files_tidy(files);
+	return 0;
+}
+
+/* Opens a regular file, and stores its size. Returns a descriptor; < 0: not a regular file, or not
+ * readable. */
+static int open_regular(const char *path, uint64_t *ret_bytes)
+{
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	struct stat status;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &status))
+		return -errno;
+	if (!S_ISREG(status.st_mode))
+		return -EINVAL;
+	*ret_bytes = (uint64_t)status.st_size;
+	return steal_fd(&fd);
+}
+
+/* Writes dirty pages back and drops the files from the page cache, as far as the kernel permits. */
+static void files_evict(const struct truth_files *files)
+{
+	for (size_t i = 0; i < files->n; i++) {
+		uint64_t bytes;
+		_cleanup_(closep) int fd = open_regular(files->paths[i], &bytes);
+
+		if (fd < 0)
+			continue;
+		fdatasync(fd); /* the kernel does not drop dirty pages */
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	}
+}
+
+/* Reads all files into the page cache. */
+static void files_warm(const struct truth_files *files)
+{
+	_cleanup_(freep) char *buffer = malloc(READ_BYTES);
+
+	for (size_t i = 0; buffer && i < files->n; i++) {
+		uint64_t bytes;
+		_cleanup_(closep) int fd = open_regular(files->paths[i], &bytes);
+
+		while (fd >= 0 && read(fd, buffer, READ_BYTES) > 0)
+			;
+	}
+}
+
+/* Returns the bytes of the file in the page cache. -errno: the kernel does not report them. */
+static int64_t cached_bytes(int fd, uint64_t bytes)
+{
+	uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t n_pages = (bytes + page_bytes - 1) / page_bytes, n_cached = 0;
+	_cleanup_(freep) unsigned char *pages = malloc(n_pages);
+	void *map;
+	int r = 0;
+
+	if (!pages)
+		return -ENOMEM;
+	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return -errno;
+	if (mincore(map, bytes, pages))
+		r = -errno;
+	munmap(map, bytes);
+	for (uint64_t i = 0; r == 0 && i < n_pages; i++)
+		n_cached += pages[i] & 1;
+	return r < 0 ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
+}
+
+/* Returns true if mincore() is reliable for this file. For files of other users it reports that all pages
+ * are cached. */
+static bool tells_residence(int fd)
+{
+	struct stat status;
+
+	return geteuid() == 0 || (!fstat(fd, &status) && status.st_uid == geteuid()) ||
+	       !faccessat(fd, "", W_OK, AT_EMPTY_PATH | AT_EACCESS);
+}
+
+static void files_residence(const struct truth_files *files, struct truth_residence *ret_residence)
+{
+	struct truth_residence residence = {0};
+
+	for (size_t i = 0; i < files->n; i++) {
+		uint64_t bytes;
+		_cleanup_(closep) int fd = open_regular(files->paths[i], &bytes);
+		int64_t cached;
+
+		if (fd < 0) {
+			residence.n_unreadable++;
+			continue;
+		}
+		if (!bytes)
+			continue;
+		cached = tells_residence(fd) ? cached_bytes(fd, bytes) : -EPERM;
+		if (cached < 0) {
+			residence.n_unknown++;
+			continue;
+		}
+		residence.bytes += bytes;
+		residence.cached_bytes += (uint64_t)cached;
+	}
+	*ret_residence = residence;
 }
 
 /* The report of `truth`, as text and as JSON ("diesel.truth/1"). */
@@ -426,8 +798,8 @@ static int learn(struct truth *truth, struct error *err)
 	if (r < 0)
 		return r;
 	if (truth->options->data)
-		r = truth_files_below(truth->options->data, &truth->files, err);
-	else if ((r = truth_files_parse(text, &truth->files)))
+		r = files_below(truth->options->data, &truth->files, err);
+	else if ((r = files_parse(text, &truth->files)))
 		r = error_errno(err, r, "cannot list the files of the job");
 	if (r < 0)
 		return r;
@@ -448,11 +820,11 @@ static void warm(struct truth *truth)
 	struct truth_residence residence;
 	struct proc_meminfo memory;
 
-	truth_files_residence(&truth->files, &residence);
+	files_residence(&truth->files, &residence);
 	if (residence.cached_bytes < residence.bytes && !proc_meminfo_read("/proc", &memory) &&
 	    residence.bytes < memory.available_bytes / WARM_MEMORY_PART) {
-		truth_files_warm(&truth->files);
-		truth_files_residence(&truth->files, &residence);
+		files_warm(&truth->files);
+		files_residence(&truth->files, &residence);
 	}
 	if ((double)(residence.bytes - residence.cached_bytes) > MISSING_RATIO * (double)residence.bytes)
 		add_note(report, "not all of the files stay in memory, so T_cached includes reads from "
@@ -465,8 +837,8 @@ static void evict(struct truth *truth)
 	struct truth_report *report = &truth->report;
 	struct truth_residence residence;
 
-	truth_files_evict(&truth->files);
-	truth_files_residence(&truth->files, &residence);
+	files_evict(&truth->files);
+	files_residence(&truth->files, &residence);
 	if ((double)residence.cached_bytes > STAYED_RATIO * (double)residence.bytes)
 		add_note(report,
 			 "%.0f %% of the files' bytes stayed in the page cache (mapped, locked, or on a file "
@@ -512,7 +884,7 @@ static int run_all(struct truth *truth, struct error *err)
 	for (uint64_t i = 0; r == 0 && i < n_rounds; i++)
 		r = run_round(truth, &truth->rounds[i], err);
 	truth_shim_close(&truth->shim);
-	truth_files_free(&truth->files);
+	files_free(&truth->files);
 	return r;
 }
 
@@ -543,7 +915,7 @@ int truth_run(const struct truth_options *options, struct error *err)
 		return r;
 	truth.report.rounds = truth.rounds;
 	truth.report.n_rounds = options->n_rounds;
-	truth_result_compute(truth.rounds, options->n_rounds, truth.report.n_files > 0, &truth.report.result);
+	result_compute(truth.rounds, options->n_rounds, truth.report.n_files > 0, &truth.report.result);
 	truth_print(stdout, &truth.report, options->json);
 	return 0;
 }

@@ -26,6 +26,7 @@ struct truth_options {
 
 #define TRUTH_STEPS_DEFAULT  100
 #define TRUTH_ROUNDS_DEFAULT 1
+#define TRUTH_ROUNDS_MAX     10
 
 /* Prints the result on standard output, and the current run on standard error. -ENODATA: too little to
  * compare; -ECANCELED: the command failed; or another errno. */

@@ -112,7 +112,7 @@ diesel_not_with_asan(integration.torch_drop_in LEFT_TO unit.daemon.random_access
 diesel_not_with_asan(integration.torch_workers_end integration.torch_workers_number integration.torch_workers_order
   LEFT_TO integration.torch_workers_faults)
 diesel_not_with_asan(integration.transforms LEFT_TO fuzz.image integration.image.whole)
-diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.analyzer.truth_result)
+diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth)
 # Their Python loads libdiesel.so; see sitecustomize.py.
 set(python_with_libdiesel
   fault.opening

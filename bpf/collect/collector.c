@@ -462,17 +462,15 @@ static int start_profile(struct collector *collector, struct error *err)
 {
 	int r;
 
-	collector->profiler = profiler_new(collector->recorder->obj);
-	if (!collector->profiler)
-		return error_set(err, -ENOMEM, "not enough memory to start the recorder");
+	collector->profile_error =
+	    profiler_open(collector->recorder->obj, collector->profile_hz, &collector->profiler);
+	if (collector->profile_error) {
+		collector->profile_hz = 0;
+		return 0;
+	}
 	r = ring_buffer__add(collector->rings, bpf_map__fd(collector->recorder->maps.stack_ring), on_sample,
 			     collector);
-	if (r < 0)
-		return error_errno(err, r, "cannot map the ring buffer for stack samples");
-	collector->profile_error = profiler_start(collector->profiler, collector->profile_hz);
-	if (collector->profile_error)
-		collector->profile_hz = 0;
-	return 0;
+	return r < 0 ? error_errno(err, r, "cannot map the ring buffer for stack samples") : 0;
 }
 
 static int start(struct collector *collector, struct error *err)

@@ -36,25 +36,6 @@ struct profiler {
 	struct cached cache[CACHE_SLOTS];
 };
 
-struct profiler *profiler_new(struct bpf_object *object)
-{
-	struct profiler *profiler = calloc(1, sizeof(*profiler));
-
-	if (!profiler)
-		return NULL;
-	profiler->pythons_fd = -1;
-	profiler->names = names_new();
-	if (!profiler->names || processes_init(&profiler->processes, "/proc")) {
-		profiler_free(profiler);
-		return NULL;
-	}
-	if (object) {
-		profiler->program = bpf_object__find_program_by_name(object, "sample_cpu");
-		profiler->pythons_fd = bpf_object__find_map_fd_by_name(object, "pythons");
-	}
-	return profiler;
-}
-
 void profiler_stop(struct profiler *profiler)
 {
 	for (size_t i = 0; i < profiler->n_clocks; i++)
@@ -106,7 +87,7 @@ static int start_clock(struct profiler *profiler, int cpu, uint32_t rate_hz)
 	return 0;
 }
 
-int profiler_start(struct profiler *profiler, uint32_t rate_hz)
+static int start_clocks(struct profiler *profiler, uint32_t rate_hz)
 {
 	int n = libbpf_num_possible_cpus();
 
@@ -118,12 +99,30 @@ int profiler_start(struct profiler *profiler, uint32_t rate_hz)
 	for (int cpu = 0; cpu < n; cpu++) {
 		int r = start_clock(profiler, cpu, rate_hz);
 
-		if (r < 0 && r != -ENODEV) { /* ENODEV: the CPU is offline */
-			profiler_stop(profiler);
+		if (r < 0 && r != -ENODEV) /* ENODEV: the CPU is offline */
 			return r;
-		}
 	}
 	return profiler->n_clocks ? 0 : -ENODEV;
+}
+
+int profiler_open(struct bpf_object *object, uint32_t rate_hz, struct profiler **ret_profiler)
+{
+	struct profiler *profiler = calloc(1, sizeof(*profiler));
+	int r;
+
+	if (!profiler)
+		return -ENOMEM;
+	profiler->program = bpf_object__find_program_by_name(object, "sample_cpu");
+	profiler->pythons_fd = bpf_object__find_map_fd_by_name(object, "pythons");
+	profiler->names = names_new();
+	r = profiler->names ? processes_init(&profiler->processes, "/proc") : -ENOMEM;
+	if (r == 0)
+		r = start_clocks(profiler, rate_hz);
+	if (r < 0)
+		profiler_free(profiler);
+	else
+		*ret_profiler = profiler;
+	return r;
 }
 
 static void python_forget(struct profiler *profiler, uint32_t tgid)

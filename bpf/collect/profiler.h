@@ -19,12 +19,12 @@ struct bpf_object;
 struct collector_sink;
 struct profiler;
 
-struct profiler *profiler_new(struct bpf_object *object);
-void profiler_free(struct profiler *profiler);
-
-/* Opens a clock of rate_hz on every CPU. -errno: this machine has no such clock, or denies it. */
-int profiler_start(struct profiler *profiler, uint32_t rate_hz);
+/* Opens a clock of rate_hz on every CPU, which runs the object's program of stack samples. -ENOMEM; -errno:
+ * this machine has no such clock, or denies it. */
+int profiler_open(struct bpf_object *object, uint32_t rate_hz, struct profiler **ret_profiler);
+/* Closes the clocks. Samples that were taken already can still be turned into events. */
 void profiler_stop(struct profiler *profiler);
+void profiler_free(struct profiler *profiler);
 
 /* Receives EVENT_FORK, EVENT_EXEC and EVENT_EXIT, by which the profiler tracks the processes. */
 void profiler_event(struct profiler *profiler, const struct event *event);

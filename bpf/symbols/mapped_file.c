@@ -113,10 +113,8 @@ static bool is_served_by_kernel(int fd, const char *root, pid_t pid, const struc
 	for (int i = 0; i < 2; i++) {
 		_cleanup_(mounts_freep) struct mounts *mounts =
 		    i == 0 ? mounts_of(root, pid) : mounts_of("/proc", getpid());
-		const char *type = mounts_type_of_mount(mounts, id);
+		const char *type = mounts_type(mounts, id, is_exact ? device : 0);
 
-		if (!type && is_exact)
-			type = mounts_type_of_device(mounts, device);
 		if (type)
 			return !is_fuse(type);
 	}

@@ -89,20 +89,17 @@ void mounts_free(struct mounts *mounts)
 	free(mounts);
 }
 
-const char *mounts_type_of_mount(const struct mounts *mounts, uint32_t id)
+const char *mounts_type(const struct mounts *mounts, uint32_t id, uint32_t device)
 {
-	for (size_t i = 0; mounts && i < mounts->n; i++)
+	const char *type = NULL;
+
+	for (size_t i = 0; mounts && i < mounts->n; i++) {
 		if (mounts->items[i].id == id)
 			return mounts->items[i].type;
-	return NULL;
-}
-
-const char *mounts_type_of_device(const struct mounts *mounts, uint32_t device)
-{
-	for (size_t i = 0; mounts && i < mounts->n; i++)
-		if (mounts->items[i].device == device)
-			return mounts->items[i].type;
-	return NULL;
+		if (!type && device && mounts->items[i].device == device)
+			type = mounts->items[i].type;
+	}
+	return type;
 }
 
 static bool is_below(const char *path, const char *point)

@@ -19,10 +19,9 @@ void mounts_free(struct mounts *mounts);
  * size bytes, with the NUL; a longer path is cut. -ENOENT: not mounted here; path is then a copy of inner. */
 int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner, char *path, size_t size);
 
-/* Returns the type of the file system that has this number in /proc/PID/fdinfo (mnt_id), or this device, such
- * as "ext4"; NULL: it is not mounted here. Valid as long as mounts. */
-const char *mounts_type_of_mount(const struct mounts *mounts, uint32_t id);
-const char *mounts_type_of_device(const struct mounts *mounts, uint32_t device);
+/* Returns the type of the file system that has this number in /proc/PID/fdinfo (mnt_id), or else this device
+ * (0: not known), such as "ext4"; NULL: it is not mounted here. Valid as long as mounts. */
+const char *mounts_type(const struct mounts *mounts, uint32_t id, uint32_t device);
 
 /* Returns true if a path without links passes through a mount whose type is_met() accepts. */
 bool mounts_path_meets(const struct mounts *mounts, const char *path, bool (*is_met)(const char *type));

@@ -56,11 +56,12 @@ static void test_a_path_is_found_below_its_mount(void **state)
 	assert_int_equal(mounts_path(NULL, DEVICE(9, 9), "/x", path, sizeof(path)), -ENOENT);
 	assert_int_equal(mounts_path(mounts, DEVICE(8, 1), "/a/b", path, 5), 0);
 	assert_string_equal(path, "/mnt");
-	assert_string_equal(mounts_type_of_mount(mounts, 31), "xfs");
-	assert_null(mounts_type_of_mount(mounts, 33));
-	assert_string_equal(mounts_type_of_device(mounts, DEVICE(254, 0)), "ext4");
-	assert_null(mounts_type_of_device(mounts, DEVICE(9, 9)));
-	assert_null(mounts_type_of_device(NULL, DEVICE(9, 9)));
+	assert_string_equal(mounts_type(mounts, 31, 0), "xfs");
+	assert_string_equal(mounts_type(mounts, 31, DEVICE(254, 0)), "xfs");
+	assert_null(mounts_type(mounts, 33, 0));
+	assert_string_equal(mounts_type(mounts, 33, DEVICE(254, 0)), "ext4");
+	assert_null(mounts_type(mounts, 33, DEVICE(9, 9)));
+	assert_null(mounts_type(NULL, 33, DEVICE(9, 9)));
 	mounts_free(mounts);
 	mounts_free(NULL);
 }

@@ -16,45 +16,6 @@
 #define JOBS_MAX     10000
 #define COUNTED_PART 5 /* of the simulated jobs, the last fifth is counted, when queues have settled */
 
-/* Lists the i-th argument and all later ones of the same job. Returns their number; 0: an earlier one is of
- * the same job. */
-static size_t same_job(const struct plan_argument *arguments, size_t i, size_t n_arguments,
-		       const struct plan_argument **same)
-{
-	const char *job = arguments[i].job;
-	size_t n = 0;
-
-	for (size_t k = 0; k < n_arguments; k++) {
-		if (k != i && (!job || !arguments[k].job || strcmp(arguments[k].job, job) != 0))
-			continue;
-		if (k < i)
-			return 0;
-		same[n++] = &arguments[k];
-	}
-	return n;
-}
-
-static int inputs_load(const struct plan_arguments *options, const struct plan_cluster *cluster,
-		       struct plan_inputs *inputs, struct error *err)
-{
-	struct plan_argument *arguments = calloc(options->n_arguments + 1, sizeof(*arguments));
-	int r = arguments ? 0 : error_set(err, -ENOMEM, "out of memory");
-
-	for (size_t i = 0; r == 0 && i < options->n_arguments; i++)
-		r = plan_argument_parse(options->arguments[i], &arguments[i], err);
-	for (size_t i = 0; r == 0 && i < options->n_arguments; i++) {
-		const struct plan_argument *same[PLAN_ARGUMENTS_MAX];
-		size_t n = same_job(arguments, i, options->n_arguments, same);
-
-		if (n)
-			r = plan_inputs_add(same, n, cluster, inputs, err);
-	}
-	for (size_t i = 0; arguments && i < options->n_arguments; i++)
-		plan_argument_free(&arguments[i]);
-	free(arguments);
-	return r;
-}
-
 static int refuse_too_large(const struct plan_cluster *cluster, const struct plan_inputs *inputs,
 			    struct error *err)
 {
@@ -276,8 +237,7 @@ int plan_run(const struct plan_arguments *options, bool json, struct error *err)
 	int r = refuse_small(options, err);
 
 	if (r == 0)
-		r = inputs_load(options, &cluster, &inputs, err);
-
+		r = plan_inputs_load(options->arguments, options->n_arguments, &cluster, &inputs, err);
 	if (r == 0)
 		r = refuse_too_large(&cluster, &inputs, err);
 	if (r == 0)

@@ -26,7 +26,18 @@
 
 /* ---- arguments --------------------------------------------------------------------------------------- */
 
-void plan_argument_free(struct plan_argument *argument)
+/* One argument: FILE[,KEY=VALUE ...]. */
+struct plan_argument {
+	char *file;
+	char *name;                           /* NULL: the file's */
+	char *job;                            /* recordings with the same one are of one job; NULL: none */
+	uint32_t accelerators;                /* 0: not given */
+	uint32_t count;                       /* jobs like this */
+	double weight;                        /* its part of all arrivals */
+	double dataset_bytes, resident_bytes; /* NAN: not given */
+};
+
+static void argument_free(struct plan_argument *argument)
 {
 	free(argument->file);
 	free(argument->name);
@@ -98,9 +109,10 @@ static int set_key(struct plan_argument *argument, const char *key, const char *
 			 key);
 }
 
-int plan_argument_parse(const char *text, struct plan_argument *ret_argument, struct error *err)
+/* -EINVAL, -ENOMEM. Free the strings. */
+static int argument_parse(const char *text, struct plan_argument *ret_argument, struct error *err)
 {
-	_cleanup_(plan_argument_free) struct plan_argument argument = {
+	_cleanup_(argument_free) struct plan_argument argument = {
 	    .file = strdup(text), .count = 1, .weight = 1, .dataset_bytes = NAN, .resident_bytes = NAN};
 	char *comma;
 	int r = 0;
@@ -764,8 +776,10 @@ static int plan_inputs_add_json(const struct plan_argument *argument, const stru
 	return r;
 }
 
-int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
-		    const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err)
+/* Reads an argument's file and adds its jobs, or reads the recordings of n arguments and adds the one job
+ * that they are of. */
+static int inputs_add(const struct plan_argument *const *arguments, size_t n,
+		      const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err)
 {
 	const struct plan_argument *first = arguments[0];
 	struct plan_grid grid;
@@ -782,4 +796,44 @@ int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
 		return add_recordings(arguments, n, cluster, inputs, err);
 	grid_make(cluster, first->accelerators ? first->accelerators : 1, &grid);
 	return plan_inputs_add_json(first, &grid, inputs, err);
+}
+
+/* Lists the i-th argument and all later ones of the same job. Returns their number; 0: an earlier one is of
+ * the same job. */
+static size_t same_job(const struct plan_argument *arguments, size_t i, size_t n_arguments,
+		       const struct plan_argument **same)
+{
+	const char *job = arguments[i].job;
+	size_t n = 0;
+
+	for (size_t k = 0; k < n_arguments; k++) {
+		if (k != i && (!job || !arguments[k].job || strcmp(arguments[k].job, job) != 0))
+			continue;
+		if (k < i)
+			return 0;
+		same[n++] = &arguments[k];
+	}
+	return n;
+}
+
+int plan_inputs_load(const char *const *texts, size_t n_texts, const struct plan_cluster *cluster,
+		     struct plan_inputs *inputs, struct error *err)
+{
+	struct plan_argument *arguments = calloc(n_texts + 1, sizeof(*arguments));
+	const struct plan_argument **same = calloc(n_texts + 1, sizeof(struct plan_argument *));
+	int r = arguments && same ? 0 : error_set(err, -ENOMEM, "out of memory");
+
+	for (size_t i = 0; r == 0 && i < n_texts; i++)
+		r = argument_parse(texts[i], &arguments[i], err);
+	for (size_t i = 0; r == 0 && i < n_texts; i++) {
+		size_t n = same_job(arguments, i, n_texts, same);
+
+		if (n)
+			r = inputs_add(same, n, cluster, inputs, err);
+	}
+	for (size_t i = 0; arguments && i < n_texts; i++)
+		argument_free(&arguments[i]);
+	free(same);
+	free(arguments);
+	return r;
 }

@@ -11,21 +11,6 @@
 
 #define PLAN_NAME_BYTES 80
 
-/* One argument: FILE[,KEY=VALUE ...]. */
-struct plan_argument {
-	char *file;
-	char *name;                           /* NULL: the file's */
-	char *job;                            /* recordings with the same one are of one job; NULL: none */
-	uint32_t accelerators;                /* 0: not given */
-	uint32_t count;                       /* jobs like this */
-	double weight;                        /* its part of all arrivals */
-	double dataset_bytes, resident_bytes; /* NAN: not given */
-};
-
-/* Parses an argument. -EINVAL, -ENOMEM. Free the strings. */
-int plan_argument_parse(const char *text, struct plan_argument *ret_argument, struct error *err);
-void plan_argument_free(struct plan_argument *argument);
-
 /* One job, or several alike. */
 struct plan_input {
 	char name[PLAN_NAME_BYTES];
@@ -43,11 +28,11 @@ struct plan_inputs {
 	size_t n, n_allocated;
 };
 
-/* Reads an argument's file and adds its jobs, or reads the recordings of n arguments and adds the one job
- * that they are of. Errors: as recording_open() and recording_analyze(); -EINVAL: a file of another kind, or
- * one that contradicts itself. */
-int plan_inputs_add(const struct plan_argument *const *arguments, size_t n,
-		    const struct plan_cluster *cluster, struct plan_inputs *inputs, struct error *err);
+/* Reads the file of each argument (FILE[,KEY=VALUE ...]) and adds its jobs. Recordings of one job become one
+ * input. Errors: as recording_open() and recording_analyze(); -EINVAL: a wrong argument, a file of another
+ * kind, or one that contradicts itself. */
+int plan_inputs_load(const char *const *arguments, size_t n, const struct plan_cluster *cluster,
+		     struct plan_inputs *inputs, struct error *err);
 void plan_inputs_free(struct plan_inputs *inputs);
 
 /* Sets the error of a job that fits on no nodes. Returns -EINVAL. */

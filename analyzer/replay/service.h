@@ -91,8 +91,7 @@ void service_free(struct service *service);
  * and the job is unchanged. -ENOMEM. */
 int service_serve(const struct service *service, struct model_job *job, struct model_segment **ret_segments);
 
-/* Parts of service_extract(). All return -ENOMEM. */
-int service_batches_find(const struct service_input *input, struct service *service);
+/* Adds the segments of a batch. A part of service_extract(). -ENOMEM. */
 int service_segments_add(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns,
 			 struct service *service, struct service_batch *batch);
 /* Returns the ns of [begin_ns, end_ns) in which the thread waited for a core that the job did not have. */

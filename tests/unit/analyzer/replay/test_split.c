@@ -447,13 +447,9 @@ static void test_damaged_batches_are_not_replayed(void **state)
 /* A worker's messages are those of its own process, not of a later process with the same number. */
 static void test_messages_of_a_tgid_used_again(void **state)
 {
-	struct service_batch batch = {.begin_ns = 0};
-	struct service service = {0};
-	struct scene scene;
-	struct data_waits waits = {.loader = LOADER_WORKERS};
-	const struct service_input input = {
-	    .timeline = NULL, .roles = &scene.roles, .waits = &waits, .partition = NULL};
-	struct service_input whole = input;
+	const struct analysis_input input = {.root_tgid = TRAINER};
+	struct timeline *timeline = NULL;
+	struct measurement m;
 
 	script_begin(&s);
 	for (uint32_t life = 0; life < 2; life++) {
@@ -476,21 +472,17 @@ static void test_messages_of_a_tgid_used_again(void **state)
 		if (s.events[i].tid == FEEDER && s.events[i].type == EVENT_SYSCALL &&
 		    s.events[i].start_ns == at(3605))
 			s.events[i].type = EVENT_NAME;
-	scene = scene_of(&s);
-	assert_int_equal(scene.roles.n_workers, 2);
-	whole.timeline = scene.timeline;
-	assert_int_equal(service_batches_find(&whole, &service), 0);
-	assert_int_equal(service.n_workers, 2);
+	assert_int_equal(timeline_build(s.events, s.n, &timeline, NULL), 0);
+	assert_int_equal(measure(timeline, &input, 0, 4, false, &m), 0);
+	assert_int_equal(m.service.n_workers, 2);
 	for (size_t w = 0; w < 2; w++) {
-		assert_int_equal(service.workers[w].n_batches, 4);
-		for (size_t i = 0; i < 4; i++) {
-			batch = service.workers[w].batches[i];
-			assert_int_equal(batch.published_ns,
+		assert_int_equal(m.service.workers[w].n_batches, 4);
+		for (size_t i = 0; i < 4; i++)
+			assert_int_equal(m.service.workers[w].batches[i].published_ns,
 					 w == 0 && i == 3 ? 0 : at(10000 * w + 1000 * i + 606));
-		}
 	}
-	service_free(&service);
-	scene_free(&scene);
+	measurement_free(&m);
+	timeline_free(timeline);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_without_waits_nothing_is_split),

@@ -209,20 +209,12 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 static int parts_find(struct draft *draft)
 {
 	struct window window = draft->m->window;
-	const struct study study = {.input = draft->input,
-				    .timeline = draft->timeline,
-				    .roles = &draft->m->roles,
-				    .waits = &draft->m->waits,
-				    .window = &window,
-				    .run = &draft->m->run,
-				    .service = &draft->m->service,
-				    .split = &draft->m->split,
-				    .partition = &draft->m->partition,
-				    .samples = &draft->m->samples};
+	struct study study = measurement_study(draft->m, draft->input);
 	struct analysis *analysis = draft->analysis;
 	int r;
 
 	window.steps = analysis->steps;
+	study.window = &window;
 	if (!window.n_steps)
 		return 0;
 	r = profile_find(&study, &analysis->profile);

@@ -10,7 +10,6 @@
 #include "analyzer/shares/collectives.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "analyzer/pages/page_cache_find.h"
 #include "analyzer/roles/roles_feeders.h"
 #include "analyzer/waits/waits_seen.h"
 
@@ -349,34 +348,24 @@ static int window_make(struct measurement *m)
 	return 0;
 }
 
-static int service_find(struct measurement *m, const struct analysis_input *input, uint32_t n_cpus)
+struct study measurement_study(const struct measurement *m, const struct analysis_input *input)
 {
-	const struct service_input from = {.timeline = m->timeline,
-					   .roles = &m->roles,
-					   .waits = &m->waits,
-					   .window = &m->run,
-					   .partition = &m->partition,
-					   .n_cpus = n_cpus,
-					   .cold_bytes = page_cache_cold_bytes(input, &m->run)};
-
-	return service_extract(&from, &m->service);
-}
-
-static int split_find(struct measurement *m)
-{
-	const struct split_input from = {.timeline = m->timeline,
-					 .roles = &m->roles,
-					 .waits = &m->waits,
-					 .window = &m->window,
-					 .run = &m->run,
-					 .service = &m->service};
-
-	return split_waits(&from, &m->split);
+	return (struct study){.input = input,
+			      .timeline = m->timeline,
+			      .roles = &m->roles,
+			      .waits = &m->waits,
+			      .window = &m->window,
+			      .run = &m->run,
+			      .service = &m->service,
+			      .split = &m->split,
+			      .partition = &m->partition,
+			      .samples = &m->samples};
 }
 
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *m)
 {
+	struct study study;
 	int r;
 
 	*m = (struct measurement){.timeline = timeline};
@@ -392,10 +381,11 @@ int measure(const struct timeline *timeline, const struct analysis_input *input,
 		r = window_make(m);
 	if (r == 0)
 		r = rest_find(m, several);
+	study = measurement_study(m, input);
 	if (r == 0)
-		r = service_find(m, input, n_cpus);
+		r = service_extract(&study, n_cpus, &m->service);
 	if (r == 0)
-		r = split_find(m);
+		r = split_waits(&study, &m->split);
 	if (r == 0)
 		shares_find(m);
 	return r;

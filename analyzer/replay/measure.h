@@ -11,6 +11,7 @@
 #include "analyzer/shares/compiling.h"
 #include "analyzer/base/interval.h"
 #include "analyzer/shares/partition.h"
+#include "analyzer/shares/study.h"
 #include "analyzer/roles/roles.h"
 #include "service.h"
 #include "split.h"
@@ -50,4 +51,6 @@ struct measurement {
  * its parts point into it. -ENOMEM is the only failure; free the measurement then, too. */
 int measure(const struct timeline *timeline, const struct analysis_input *input, uint32_t trainer_tid,
 	    uint32_t n_cpus, bool several, struct measurement *measurement);
+/* Returns the measurement's parts. input: the one that was measured. */
+struct study measurement_study(const struct measurement *measurement, const struct analysis_input *input);
 void measurement_free(struct measurement *measurement);

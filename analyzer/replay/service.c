@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "analyzer/pages/page_cache_find.h"
 #include "analyzer/timeline/calls.h"
 #include "lib/array.h"
 #include "lib/sorted.h"
@@ -43,17 +44,16 @@ static bool writes_results(const struct roles *roles, const struct timeline_thre
 
 /* Finds the worker's helper threads. A thread that hands batches over does not count as a helper: its time is
  * in the hand-offs. */
-static void helpers_find(const struct service_input *input, const struct timeline_thread *of,
-			 struct service *service)
+static void helpers_find(const struct study *study, const struct timeline_thread *of, struct service *service)
 {
-	const struct timeline *timeline = input->timeline;
+	const struct timeline *timeline = study->timeline;
 
 	service->n_helpers = 0;
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
 
 		if (thread == of || !timeline_same_process(thread, of) || !thread->n_offs ||
-		    writes_results(input->roles, thread))
+		    writes_results(study->roles, thread))
 			continue;
 		service->helpers[service->n_helpers++] = thread;
 	}
@@ -84,10 +84,10 @@ static int batches_of_worker(const struct roles *roles, struct service_worker *w
 }
 
 /* The feeder writes one message per batch, in the batches' order. */
-static void publications_find(const struct service_input *input, struct service_worker *worker)
+static void publications_find(const struct study *study, struct service_worker *worker)
 {
-	for (size_t i = 0; i < input->timeline->n_threads; i++) {
-		const struct timeline_thread *thread = &input->timeline->threads[i];
+	for (size_t i = 0; i < study->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &study->timeline->threads[i];
 		size_t k = 0;
 
 		if (!timeline_same_process(thread, worker->thread) || thread == worker->thread)
@@ -95,7 +95,7 @@ static void publications_find(const struct service_input *input, struct service_
 		for (size_t c = 0; c < thread->n_calls && k < worker->n_batches; c++) {
 			const struct timeline_call *call = &thread->calls[c];
 
-			if (!call_is_pipe_write(call) || !roles_is_result(input->roles, call->inode))
+			if (!call_is_pipe_write(call) || !roles_is_result(study->roles, call->inode))
 				continue;
 			/* A message from before the first batch belongs to one that was not seen. The feeder
 			 * may write before the worker looks for its next index, or only after the worker's
@@ -108,19 +108,19 @@ static void publications_find(const struct service_input *input, struct service_
 	}
 }
 
-static int batches_of_trainer(const struct service_input *input, struct service *service)
+static int batches_of_trainer(const struct study *study, struct service *service)
 {
-	const struct data_waits *waits = input->waits;
+	const struct data_waits *waits = study->waits;
 	struct service_worker *worker = &service->workers[0];
 
-	worker->thread = input->roles->trainer;
+	worker->thread = study->roles->trainer;
 	service->n_workers = 1;
-	helpers_find(input, worker->thread, service);
-	for (size_t i = data_waits_from(waits, input->window->begin_ns); i < waits->n; i++) {
+	helpers_find(study, worker->thread, service);
+	for (size_t i = data_waits_from(waits, study->run->begin_ns); i < waits->n; i++) {
 		struct service_batch batch = {.begin_ns = waits->items[i].begin_ns,
 					      .end_ns = waits->items[i].end_ns};
 
-		if (batch.begin_ns >= input->window->end_ns)
+		if (batch.begin_ns >= study->run->end_ns)
 			break;
 		if (service_segments_add(worker->thread, batch.begin_ns, batch.end_ns, service, &batch) < 0 ||
 		    batch_add(worker, &batch) < 0)
@@ -170,26 +170,26 @@ static int batches_weed(struct service *service)
 	return 0;
 }
 
-static int batches_find(const struct service_input *input, struct service *service)
+static int batches_find(const struct study *study, struct service *service)
 {
-	size_t n = input->roles->n_workers;
+	size_t n = study->roles->n_workers;
 
 	service->workers = calloc(n + 1, sizeof(*service->workers));
-	service->helpers = calloc(input->timeline->n_threads + 1, sizeof(const struct timeline_thread *));
+	service->helpers = calloc(study->timeline->n_threads + 1, sizeof(const struct timeline_thread *));
 	if (!service->workers || !service->helpers)
 		return -ENOMEM;
-	if (input->waits->loader == LOADER_INLINE)
-		return batches_of_trainer(input, service);
+	if (study->waits->loader == LOADER_INLINE)
+		return batches_of_trainer(study, service);
 	for (size_t i = 0; i < n; i++)
-		if (input->roles->worker_loaders[i])
+		if (study->roles->worker_loaders[i])
 			service->workers[service->n_workers++] = (struct service_worker){
-			    .thread = input->roles->workers[i], .loader = input->roles->worker_loaders[i]};
+			    .thread = study->roles->workers[i], .loader = study->roles->worker_loaders[i]};
 	qsort(service->workers, service->n_workers, sizeof(*service->workers), birth_compare);
 	for (size_t i = 0; i < service->n_workers; i++) {
-		helpers_find(input, service->workers[i].thread, service);
-		if (batches_of_worker(input->roles, &service->workers[i], service) < 0)
+		helpers_find(study, service->workers[i].thread, service);
+		if (batches_of_worker(study->roles, &service->workers[i], service) < 0)
 			return -ENOMEM;
-		publications_find(input, &service->workers[i]);
+		publications_find(study, &service->workers[i]);
 	}
 	return batches_weed(service);
 }
@@ -316,15 +316,15 @@ static int publications_measure(struct service *service)
 }
 
 /* Returns the worker with a thread, *ret_thread, that answered on a socket meanwhile; NULL: none was seen. */
-static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
+static const struct timeline_thread *giver(const struct study *study, const struct service *service,
 					   uint64_t begin_ns, uint64_t end_ns,
 					   const struct timeline_thread **ret_thread)
 {
-	for (size_t i = 0; i < input->timeline->n_threads; i++) {
-		const struct timeline_thread *thread = &input->timeline->threads[i];
+	for (size_t i = 0; i < study->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &study->timeline->threads[i];
 		size_t k;
 
-		if (input->roles->of[i] != ROLE_HANDOFF || thread->first_ns >= end_ns ||
+		if (study->roles->of[i] != ROLE_HANDOFF || thread->first_ns >= end_ns ||
 		    thread->last_ns <= begin_ns)
 			continue;
 		k = timeline_call_from(thread, begin_ns);
@@ -353,28 +353,28 @@ static uint64_t known_ns(const struct timeline_thread *trainer, const struct dat
 	return off->waking_ns;
 }
 
-static int handovers_measure(const struct service_input *input, struct service *service)
+static int handovers_measure(const struct study *study, struct service *service)
 {
 	struct model_loader *loader = &service->job.loader;
-	const struct data_waits *waits = input->waits;
+	const struct data_waits *waits = study->waits;
 	struct handoffs handoffs = {0};
 	int r = 0;
 
-	for (size_t i = data_waits_from(waits, input->window->begin_ns); r == 0 && i < waits->n; i++) {
+	for (size_t i = data_waits_from(waits, study->run->begin_ns); r == 0 && i < waits->n; i++) {
 		const struct data_wait *wait = &waits->items[i];
 		const struct timeline_thread *worker, *thread;
 		double cpu_ns = 0;
 		uint64_t from_ns;
 
-		if (wait->begin_ns >= input->window->end_ns)
+		if (wait->begin_ns >= study->run->end_ns)
 			break;
 		if (wait->ready_ns <= wait->begin_ns || wait->ready_ns >= wait->end_ns)
 			continue;
-		from_ns = known_ns(input->roles->trainer, wait);
-		worker = giver(input, service, wait->ready_ns, wait->end_ns, &thread);
+		from_ns = known_ns(study->roles->trainer, wait);
+		worker = giver(study, service, wait->ready_ns, wait->end_ns, &thread);
 		if (worker)
 			cpu_ns =
-			    (double)(timeline_account(input->roles->trainer, from_ns, wait->end_ns).cpu_ns +
+			    (double)(timeline_account(study->roles->trainer, from_ns, wait->end_ns).cpu_ns +
 				     timeline_account(thread, from_ns, wait->end_ns).cpu_ns);
 		r = handoff_add(&handoffs, worker, cpu_ns, from_ns, wait->end_ns);
 	}
@@ -384,11 +384,11 @@ static int handovers_measure(const struct service_input *input, struct service *
 	return r;
 }
 
-static int service_handoffs_measure(const struct service_input *input, struct service *service)
+static int service_handoffs_measure(const struct study *study, struct service *service)
 {
 	int r = publications_measure(service);
 
-	return r == 0 ? handovers_measure(input, service) : r;
+	return r == 0 ? handovers_measure(study, service) : r;
 }
 
 /*
@@ -460,27 +460,27 @@ static uint64_t device_begin_ns(const struct data_waits *waits, const struct ana
 	return begin_ns < step->end_ns ? begin_ns : step->end_ns;
 }
 
-static double step_others_load(const struct service_input *input, const struct service *service, size_t k)
+static double step_others_load(const struct study *study, const struct service *service, size_t k)
 {
-	const struct analysis_step *step = &input->window->steps[k];
-	uint64_t begin_ns = device_begin_ns(input->waits, step);
+	const struct analysis_step *step = &study->run->steps[k];
+	uint64_t begin_ns = device_begin_ns(study->waits, step);
 
 	return others_load(service, begin_ns, step->end_ns, service->steps[k].cpu_ns);
 }
 
 /* Sets job.sharing_ratio, and shortens steps and segments by the time that sharing added. */
-static void service_sharing_measure(const struct service_input *input, struct service *service)
+static void service_sharing_measure(const struct study *study, struct service *service)
 {
 	struct line line = {0};
 	double b;
 
-	for (size_t k = 0; k < input->window->n_steps; k++)
+	for (size_t k = 0; k < study->run->n_steps; k++)
 		if (service->steps[k].cpu_ns > 0)
-			line_add(&line, step_others_load(input, service, k), 1e9 / service->steps[k].cpu_ns);
+			line_add(&line, step_others_load(study, service, k), 1e9 / service->steps[k].cpu_ns);
 	b = line_solve(&line);
 	service->job.sharing_ratio = b / (1 - b);
-	for (size_t k = 0; b > 0 && k < input->window->n_steps; k++)
-		service->steps[k].cpu_ns *= 1 - b * step_others_load(input, service, k);
+	for (size_t k = 0; b > 0 && k < study->run->n_steps; k++)
+		service->steps[k].cpu_ns *= 1 - b * step_others_load(study, service, k);
 	for (size_t w = 0; b > 0 && w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++) {
 			const struct service_batch *batch = &service->workers[w].batches[i];
@@ -540,10 +540,10 @@ static void hits_leave(struct service *service)
 
 /* Finds which of the reads that nobody waited for came from storage all the same, and drops the requests of
  * the others. */
-static int service_misses_find(const struct service_input *input, struct service *service)
+static int service_misses_find(const struct study *study, struct service *service)
 {
 	struct quick *quick = calloc(service->n_requests + 1, sizeof(*quick));
-	double missed_bytes = input->cold_bytes;
+	double missed_bytes = page_cache_cold_bytes(study->input, study->run);
 	size_t n = 0;
 
 	if (!quick)
@@ -552,8 +552,8 @@ static int service_misses_find(const struct service_input *input, struct service
 		const struct service_request *request = &service->requests[i];
 		const struct model_segment *segment = &service->segments[request->segment];
 
-		if (request->request.at_ns < (double)input->window->begin_ns ||
-		    request->request.at_ns >= (double)input->window->end_ns)
+		if (request->request.at_ns < (double)study->run->begin_ns ||
+		    request->request.at_ns >= (double)study->run->end_ns)
 			continue;
 		if (request->request.wait_ns > 0)
 			missed_bytes -= request->request.bytes;
@@ -673,10 +673,10 @@ static size_t n_begun(const struct service *service, const struct generation *ge
  * that stays for the next epoch (persistent workers) begins again. end: none. Counting needs a generation
  * that was seen from its birth.
  */
-static size_t epoch_end(const struct service_input *input, const struct service *service,
+static size_t epoch_end(const struct study *study, const struct service *service,
 			const struct generation *generation, size_t first, size_t step, size_t end)
 {
-	const struct analysis_step *steps = input->window->steps;
+	const struct analysis_step *steps = study->run->steps;
 
 	if (!service->workers[generation->first].thread->born_ns)
 		return end;
@@ -686,15 +686,15 @@ static size_t epoch_end(const struct service_input *input, const struct service 
 	return end;
 }
 
-static void generation_deal(const struct service_input *input, struct service *service,
+static void generation_deal(const struct study *study, struct service *service,
 			    const struct generation *generation, size_t first, size_t end)
 {
 	uint32_t n = (uint32_t)(generation->end - generation->first);
 
 	for (size_t step = first; step < end;) {
-		size_t next = epoch_end(input, service, generation, first, step, end);
+		size_t next = epoch_end(study, service, generation, first, step, end);
 
-		epoch_add(service, generation, step, input->window->steps[step].begin_ns);
+		epoch_add(service, generation, step, study->run->steps[step].begin_ns);
 		/* Workers older than the recording may have been started long before. */
 		service->epochs[service->job.n_epochs - 1].fresh =
 		    step == first && service->workers[generation->first].thread->born_ns;
@@ -706,9 +706,9 @@ static void generation_deal(const struct service_input *input, struct service *s
 }
 
 /* Finds the batches and epochs of the job's steps. */
-static int service_batches_deal(const struct service_input *input, struct service *service)
+static int service_batches_deal(const struct study *study, struct service *service)
 {
-	const struct window *window = input->window;
+	const struct window *window = study->run;
 	size_t *n_dealt = calloc(service->n_workers + 1, sizeof(*n_dealt)), step = 0;
 	struct generation generation;
 
@@ -724,7 +724,7 @@ static int service_batches_deal(const struct service_input *input, struct servic
 		       (next.first == next.end || next.begin_ns >= window->steps[end].backward_ns))
 			end++;
 		if (end > step)
-			generation_deal(input, service, &generation, step, end);
+			generation_deal(study, service, &generation, step, end);
 		step = end;
 		generation = next;
 	}
@@ -769,10 +769,10 @@ static int service_storage_fit(struct service *service)
 }
 
 /* Like service_foreign_queue_ns(), for the trainer outside of its data waits. */
-static uint64_t foreign_queue_of_step(const struct service_input *input, const struct service *service,
+static uint64_t foreign_queue_of_step(const struct study *study, const struct service *service,
 				      const struct analysis_step *step)
 {
-	const struct data_waits *waits = input->waits;
+	const struct data_waits *waits = study->waits;
 	uint64_t at_ns = step->begin_ns, ns = 0;
 
 	for (size_t i = data_waits_from(waits, at_ns); at_ns < step->end_ns; i++) {
@@ -783,7 +783,7 @@ static uint64_t foreign_queue_of_step(const struct service_input *input, const s
 			to_ns = waits->items[i].end_ns;
 		}
 		if (from_ns > at_ns)
-			ns += service_foreign_queue_ns(service, input->roles->trainer, at_ns, from_ns);
+			ns += service_foreign_queue_ns(service, study->roles->trainer, at_ns, from_ns);
 		at_ns = to_ns > at_ns ? to_ns : at_ns;
 	}
 	return ns;
@@ -791,17 +791,17 @@ static uint64_t foreign_queue_of_step(const struct service_input *input, const s
 
 /* The share device is the trainer's computing, except for its sleeps until a device or other ranks are done.
  */
-static struct model_step step_measure(const struct service_input *input, const struct service *service,
+static struct model_step step_measure(const struct study *study, const struct service *service,
 				      const struct analysis_step *step)
 {
 	const uint64_t *share_ns = step->share_ns;
 	uint64_t spin_ns = 0,
-		 sleep_ns = partition_gpu_wait(input->partition, step->begin_ns, step->end_ns, &spin_ns);
-	uint64_t peers_ns = partition_collective_ns(input->partition, step->begin_ns, step->end_ns);
+		 sleep_ns = partition_gpu_wait(study->partition, step->begin_ns, step->end_ns, &spin_ns);
+	uint64_t peers_ns = partition_collective_ns(study->partition, step->begin_ns, step->end_ns);
 	uint64_t fixed_ns = share_ns[SHARE_CHECKPOINT_STALL] + share_ns[SHARE_OTHER] +
 			    share_ns[SHARE_COMPILING] +
-			    partition_gil_ns(input->partition, step->begin_ns, step->end_ns) +
-			    foreign_queue_of_step(input, service, step);
+			    partition_gil_ns(study->partition, step->begin_ns, step->end_ns) +
+			    foreign_queue_of_step(study, service, step);
 
 	sleep_ns -= spin_ns < sleep_ns ? spin_ns : sleep_ns;
 	sleep_ns += peers_ns;
@@ -813,27 +813,27 @@ static struct model_step step_measure(const struct service_input *input, const s
 				   .fixed_ns = (double)fixed_ns};
 }
 
-static void steps_measure(const struct service_input *input, struct service *service)
+static void steps_measure(const struct study *study, struct service *service)
 {
-	for (size_t k = 0; k < input->window->n_steps; k++)
-		service->steps[k] = step_measure(input, service, &input->window->steps[k]);
+	for (size_t k = 0; k < study->run->n_steps; k++)
+		service->steps[k] = step_measure(study, service, &study->run->steps[k]);
 }
 
 /* Returns the number of cores that the trainer's process uses at once while the trainer computes. */
-static double gang_measure(const struct service_input *input, const struct service *service)
+static double gang_measure(const struct study *study, const struct service *service)
 {
-	const struct window *window = input->window;
+	const struct window *window = study->run;
 	double helpers_ns = 0, trainer_ns = 0;
 
 	for (size_t k = 0; k < window->n_steps; k++)
 		trainer_ns += service->steps[k].cpu_ns;
-	for (size_t i = 0; i < input->timeline->n_threads; i++)
-		if (input->roles->of[i] == ROLE_HELPER)
-			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
+	for (size_t i = 0; i < study->timeline->n_threads; i++)
+		if (study->roles->of[i] == ROLE_HELPER)
+			helpers_ns += (double)timeline_account(&study->timeline->threads[i], window->begin_ns,
 							       window->end_ns)
 					  .exec_ns;
 	/* The batches already contain this part of the helpers' time. */
-	if (input->waits->loader == LOADER_INLINE)
+	if (study->waits->loader == LOADER_INLINE)
 		helpers_ns = fmax(0, helpers_ns - service->helpers_ns);
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;
 }
@@ -908,14 +908,14 @@ static int cached_cost_measure(struct service *service)
 	return 0;
 }
 
-static void inline_deal(const struct service_input *input, struct service *service)
+static void inline_deal(const struct study *study, struct service *service)
 {
 	const struct service_worker *worker = &service->workers[0];
 	size_t i = 0;
 
 	service->epochs[service->job.n_epochs++] = (struct model_epoch){0};
-	for (size_t k = 0; k < input->window->n_steps; k++) {
-		const struct analysis_step *step = &input->window->steps[k];
+	for (size_t k = 0; k < study->run->n_steps; k++) {
+		const struct analysis_step *step = &study->run->steps[k];
 		struct model_batch batch = {0};
 
 		/* A batch may have been cut into several waits, whose segments follow each other. */
@@ -942,9 +942,9 @@ static const char *judge(const struct service *service, size_t n_steps)
 	return NULL;
 }
 
-static int job_assemble(const struct service_input *input, struct service *service)
+static int job_assemble(const struct study *study, struct service *service)
 {
-	size_t n_steps = input->window->n_steps;
+	size_t n_steps = study->run->n_steps;
 	struct model_job *job = &service->job;
 	int r;
 
@@ -953,13 +953,12 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	service->epochs = calloc(n_steps + 1, sizeof(*service->epochs));
 	if (!service->batches || !service->steps || !service->epochs)
 		return -ENOMEM;
-	steps_measure(input, service);
+	steps_measure(study, service);
 	job->loader.prefetch = PREFETCH;
-	job->cores = input->n_cpus ? input->n_cpus : 1;
-	job->gang = fmin(gang_measure(input, service), job->cores);
-	if (input->waits->loader != LOADER_INLINE)
-		service_sharing_measure(input, service);
-	r = service_misses_find(input, service);
+	job->gang = fmin(gang_measure(study, service), job->cores);
+	if (study->waits->loader != LOADER_INLINE)
+		service_sharing_measure(study, service);
+	r = service_misses_find(study, service);
 	if (r == 0)
 		r = cached_cost_measure(service);
 	if (r == 0)
@@ -968,14 +967,14 @@ static int job_assemble(const struct service_input *input, struct service *servi
 		r = service_storage_fit(service);
 	if (r < 0)
 		return r;
-	if (input->waits->loader == LOADER_INLINE) {
-		inline_deal(input, service);
+	if (study->waits->loader == LOADER_INLINE) {
+		inline_deal(study, service);
 	} else {
-		r = service_batches_deal(input, service);
+		r = service_batches_deal(study, service);
 		if (r == 0)
 			r = turnaround_add(service);
 		if (r == 0)
-			r = service_handoffs_measure(input, service);
+			r = service_handoffs_measure(study, service);
 		if (r < 0)
 			return r;
 	}
@@ -1007,22 +1006,22 @@ static const char *why_no_batches(enum analysis_loader loader)
 	return "no loader was seen";
 }
 
-int service_extract(const struct service_input *input, struct service *ret_service)
+int service_extract(const struct study *study, uint32_t n_cpus, struct service *ret_service)
 {
-	struct service service = {0};
+	struct service service = {.job.cores = n_cpus ? n_cpus : 1};
 	int r = 0;
 
-	service.why_not = why_no_batches(input->waits->loader);
+	service.why_not = why_no_batches(study->waits->loader);
 	if (service.why_not) {
 		/* nothing to extract */
-	} else if (!input->window->n_steps) {
+	} else if (!study->run->n_steps) {
 		service.why_not = "no complete step was seen";
 	} else {
-		r = cores_count(input->timeline, input->n_cpus ? input->n_cpus : 1, &service.cores);
+		r = cores_count(study->timeline, n_cpus ? n_cpus : 1, &service.cores);
 		if (r == 0)
-			r = batches_find(input, &service);
+			r = batches_find(study, &service);
 		if (r == 0)
-			r = job_assemble(input, &service);
+			r = job_assemble(study, &service);
 	}
 	if (r < 0) {
 		service_free(&service);

@@ -18,6 +18,7 @@
 #include "analyzer/model.h"
 #include "analyzer/timeline/cores.h"
 #include "analyzer/shares/partition.h"
+#include "analyzer/shares/study.h"
 #include "analyzer/roles/roles.h"
 #include "analyzer/timeline/timeline.h"
 #include "analyzer/waits/waits.h"
@@ -71,19 +72,10 @@ struct service {
 	const char *why_not;  /* static text: why the replay cannot be used; NULL: it can */
 };
 
-struct service_input {
-	const struct timeline *timeline;
-	const struct roles *roles;
-	const struct data_waits *waits;
-	const struct window *window; /* its shares are set, except for the split of waits */
-	const struct partition *partition;
-	uint32_t n_cpus;
-	double cold_bytes; /* bytes that the job read from storage in the window; NAN: not known */
-};
-
-/* Extracts the input. For a job that cannot be replayed it succeeds, with the reason in `why_not`. -ENOMEM.
- */
-int service_extract(const struct service_input *input, struct service *ret_service);
+/* Extracts the input, from the run of a study whose shares are set, except for the split of waits. n_cpus:
+ * CPUs that the job may use; 0: not known. For a job that cannot be replayed it succeeds, with the reason in
+ * `why_not`. -ENOMEM. */
+int service_extract(const struct study *study, uint32_t n_cpus, struct service *ret_service);
 void service_free(struct service *service);
 
 /* Makes the job's reads wait for the storage server instead of as long as recorded, so that reads slow each

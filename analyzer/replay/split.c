@@ -142,27 +142,27 @@ static int replay_believably(const struct service *service, struct split *split,
 }
 
 /* *ret_split: the replay is accurate enough to be used; otherwise fetch_ns is unchanged. -ENOMEM. */
-static int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split)
+static int split_by_replay(const struct study *study, struct split *split, bool *ret_split)
 {
-	const struct window *run = input->run;
+	const struct window *run = study->run;
 	struct leveller leveller;
 	double observed_ns = (double)run->observed_ns;
 	bool replayed;
 	int r;
 
-	if (input->service->why_not || !run->observed_ns) {
+	if (study->service->why_not || !run->observed_ns) {
 		*ret_split = false;
 		return 0;
 	}
 	split->recorded_ns = observed_ns;
 	r = leveller_init(&leveller, run->n_steps);
 	if (r == 0)
-		r = replay_believably(input->service, split, leveller.weight);
+		r = replay_believably(study->service, split, leveller.weight);
 	replayed = r == 0 && believable(split);
 	if (replayed) {
-		limits_find(input->waits, run, &leveller);
+		limits_find(study->waits, run, &leveller);
 		leveller_give(&leveller, observed_ns * fmax(0, 1 - split->unfetched_ns / split->replayed_ns));
-		waits_fill(input->waits, run, &leveller, split->fetch_ns);
+		waits_fill(study->waits, run, &leveller, split->fetch_ns);
 	}
 	leveller_free(&leveller);
 	if (r < 0 && r != -EINVAL) /* damaged records: nothing to replay */
@@ -205,10 +205,10 @@ static void split_by_cover(const struct data_waits *waits, const struct interval
 }
 
 /* Splits the window's waits outside of the run in the run's proportion. */
-static void split_extend(const struct split_input *input, struct split *split)
+static void split_extend(const struct study *study, struct split *split)
 {
-	const struct data_waits *waits = input->waits;
-	const struct window *window = input->window, *run = input->run;
+	const struct data_waits *waits = study->waits;
+	const struct window *window = study->window, *run = study->run;
 	double wait_ns = 0, fetch_ns = 0, ratio;
 
 	for (size_t i = data_waits_from(waits, run->begin_ns);
@@ -226,53 +226,53 @@ static void split_extend(const struct split_input *input, struct split *split)
 	}
 }
 
-static void split_by_walk(const struct split_input *input, struct split *split)
+static void split_by_walk(const struct study *study, struct split *split)
 {
-	const struct data_waits *waits = input->waits;
+	const struct data_waits *waits = study->waits;
 
-	for (size_t i = data_waits_from(waits, input->window->begin_ns);
-	     i < waits->n && waits->items[i].begin_ns < input->window->end_ns; i++)
-		split->fetch_ns[i] = walk_wait(input->timeline, input->roles, waits->items[i].begin_ns,
+	for (size_t i = data_waits_from(waits, study->window->begin_ns);
+	     i < waits->n && waits->items[i].begin_ns < study->window->end_ns; i++)
+		split->fetch_ns[i] = walk_wait(study->timeline, study->roles, waits->items[i].begin_ns,
 					       waits->items[i].end_ns, &split->tally);
 }
 
-static int split_of_workers(const struct split_input *input, struct split *split)
+static int split_of_workers(const struct study *study, struct split *split)
 {
 	bool replayed;
-	int r = split_by_replay(input, split, &replayed);
+	int r = split_by_replay(study, split, &replayed);
 
 	if (r < 0)
 		return r;
 	split->method = replayed ? METHOD_REPLAY : METHOD_WALK;
 	if (replayed)
-		split_extend(input, split);
+		split_extend(study, split);
 	return 0;
 }
 
-static int split_by_marks(const struct split_input *input, struct split *split)
+static int split_by_marks(const struct study *study, struct split *split)
 {
 	_cleanup_(interval_list_free) struct interval_list marks = {0};
-	int r = mark_intervals(input->roles->trainer, &marks);
+	int r = mark_intervals(study->roles->trainer, &marks);
 
 	if (r < 0)
 		return r;
 	split->method = METHOD_MARKS;
-	split_by_cover(input->waits, &marks, split);
+	split_by_cover(study->waits, &marks, split);
 	return 0;
 }
 
-int split_waits(const struct split_input *input, struct split *split)
+int split_waits(const struct study *study, struct split *split)
 {
-	split_by_walk(input, split);
-	switch (input->waits->loader) {
+	split_by_walk(study, split);
+	switch (study->waits->loader) {
 	case LOADER_NONE: break;
 	case LOADER_THREADS: split->method = METHOD_WALK; break;
-	case LOADER_WORKERS: return split_of_workers(input, split);
+	case LOADER_WORKERS: return split_of_workers(study, split);
 	case LOADER_INLINE:
 		split->method = METHOD_WALK;
-		split_by_cover(input->waits, &input->waits->file_calls, split);
+		split_by_cover(study->waits, &study->waits->file_calls, split);
 		break;
-	case LOADER_DIESEL: return split_by_marks(input, split);
+	case LOADER_DIESEL: return split_by_marks(study, split);
 	}
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "analyzer/loader.h"
 #include "analyzer/share.h"
 #include "service.h"
+#include "analyzer/shares/study.h"
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/waits.h"
 #include "analyzer/waits/window.h"
@@ -30,19 +31,10 @@ struct split {
 /* Largest relative error of an unchanged replay with which changed replays are still valid. */
 #define SPLIT_TOLERANCE 0.10
 
-struct split_input {
-	const struct timeline *timeline;
-	const struct roles *roles;
-	const struct data_waits *waits;
-	const struct window *window;
-	const struct window *run;      /* the part of the window that is replayed */
-	const struct service *service; /* service of `run` */
-};
-
 /* Splits the waits. The caller allocates split->fetch_ns, one per wait, all 0. Waits outside of the window
  * stay 0, unless the reading is seen (inline) or marked (libdiesel). The replay's result for the run is
  * extended in proportion to all of the window. -ENOMEM. */
-int split_waits(const struct split_input *input, struct split *split);
+int split_waits(const struct study *study, struct split *split);
 static inline void split_free(struct split *split)
 {
 	free(split->fetch_ns);

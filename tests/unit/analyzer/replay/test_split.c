@@ -44,15 +44,15 @@ static struct stage *stage_new(enum analysis_loader loader)
 
 static void stage_split(struct stage *stage)
 {
-	const struct split_input input = {.timeline = (stage->scene = scene_of(&s)).timeline,
-					  .roles = &stage->scene.roles,
-					  .waits = &stage->waits,
-					  .window = &stage->window,
-					  .run = &stage->run,
-					  .service = &stage->service};
+	const struct study study = {.timeline = (stage->scene = scene_of(&s)).timeline,
+				    .roles = &stage->scene.roles,
+				    .waits = &stage->waits,
+				    .window = &stage->window,
+				    .run = &stage->run,
+				    .service = &stage->service};
 	uint64_t tally_ns = 0, window_ns = 0;
 
-	assert_int_equal(split_waits(&input, &stage->split), 0);
+	assert_int_equal(split_waits(&study, &stage->split), 0);
 	for (size_t i = 0; i < stage->split.tally.n; i++)
 		tally_ns += stage->split.tally.items[i].ns;
 	/* The tally covers the waits in the window, whatever the method. */
@@ -274,17 +274,17 @@ static double fetch_sum(const struct plant *plant, size_t begin, size_t end)
 static void plant_split(struct plant *plant)
 {
 	struct scene scene;
-	struct split_input input = {.roles = &scene.roles,
-				    .waits = &plant->waits,
-				    .window = &plant->window,
-				    .run = &plant->run,
-				    .service = &plant->service};
+	struct study study = {.roles = &scene.roles,
+			      .waits = &plant->waits,
+			      .window = &plant->window,
+			      .run = &plant->run,
+			      .service = &plant->service};
 
 	script_begin(&s);
 	script_exit(&s, TRAINER, 20 * NS_PER_S / TICK_NS);
 	scene = scene_of(&s);
-	input.timeline = scene.timeline;
-	assert_int_equal(split_waits(&input, &plant->split), 0);
+	study.timeline = scene.timeline;
+	assert_int_equal(split_waits(&study, &plant->split), 0);
 	for (size_t i = 0; i < plant->waits.n; i++)
 		assert_true(plant->split.fetch_ns[i] <= plant->items[i].end_ns - plant->items[i].begin_ns);
 	scene_free(&scene);

@@ -496,15 +496,15 @@ void probes_detach(struct probe_set *probes)
 {
 	while (probes->n_processes)
 		probed_free(probes, probes->processes[--probes->n_processes]);
-	uprobe_reaper_wait(probes->reaper);
+	uprobe_reaper_free(probes->reaper);
+	probes->reaper = NULL;
 }
 
 void probes_free(struct probe_set *probes)
 {
 	if (!probes)
 		return;
-	if (probes->reaper)
-		probes_detach(probes);
+	probes_detach(probes);
 	for (size_t i = 0; i < probes->n_files; i++) {
 		probe_file_free(probes->files[i]);
 		free(probes->files[i]);
@@ -512,7 +512,6 @@ void probes_free(struct probe_set *probes)
 	free(probes->files);
 	free(probes->processes);
 	free(probes->pending);
-	uprobe_reaper_free(probes->reaper);
 	if (probes->phases)
 		phase_names_free(probes->phases);
 	free(probes);
@@ -633,7 +632,7 @@ static void attach(struct probe_set *probes, pid_t tgid, struct probe_file *file
 	bool is_first = !file->was_attached;
 	size_t n;
 
-	if (file->fd < 0 || uprobe_reaper_backlog(probes->reaper) > BACKLOG_MAX)
+	if (file->fd < 0 || !probes->reaper || uprobe_reaper_backlog(probes->reaper) > BACKLOG_MAX)
 		return;
 	process = process_get(probes, tgid);
 	for (size_t i = 0; process && i < process->n_files; i++)

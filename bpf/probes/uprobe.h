@@ -51,6 +51,5 @@ struct uprobe_reaper *uprobe_reaper_new(void);
 void uprobe_reaper_take(struct uprobe_reaper *reaper, struct uprobe_links *links);
 /* Returns the number of links that are not removed yet. */
 size_t uprobe_reaper_backlog(struct uprobe_reaper *reaper);
-/* Waits until all links are removed. */
-void uprobe_reaper_wait(struct uprobe_reaper *reaper);
+/* Waits until all links are removed, and frees the reaper. NULL is fine. */
 void uprobe_reaper_free(struct uprobe_reaper *reaper);

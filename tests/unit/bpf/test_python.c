@@ -26,6 +26,11 @@ static int memory_read(void *user, uint64_t address, void *data, size_t size)
 	return 0;
 }
 
+static int describe(uint32_t version, uint64_t runtime, struct memory *memory, struct python *python)
+{
+	return python_describe(version, runtime, &(struct python_memory){memory_read, memory}, python);
+}
+
 static void put(struct memory *memory, uint64_t address, const void *data, size_t size)
 {
 	memcpy(memory->bytes + (address - BASE), data, size);
@@ -56,8 +61,7 @@ static struct python python_311(struct memory *memory)
 {
 	struct python python;
 
-	assert_int_equal(python_describe(0x030b, 77, &(struct python_memory){memory_read, memory}, &python),
-			 0);
+	assert_int_equal(describe(0x030b, 77, memory, &python), 0);
 	assert_int_equal(python.layout.runtime, 77);
 	put_u64(memory, CODE + python.code_filename, FILENAME);
 	put_u64(memory, CODE + python.code_qualname, QUALNAME);
@@ -132,14 +136,10 @@ static void test_known_python_versions_are_described(void **state)
 	struct python python;
 
 	for (uint32_t version = 0x0308; version <= 0x030c; version++)
-		assert_int_equal(
-		    python_describe(version, 1, &(struct python_memory){memory_read, &memory}, &python), 0);
-	assert_int_equal(python_describe(0x0307, 1, &(struct python_memory){memory_read, &memory}, &python),
-			 -ENOTSUP);
-	assert_int_equal(python_describe(0x030f, 1, &(struct python_memory){memory_read, &memory}, &python),
-			 -ENOTSUP);
-	assert_int_equal(python_describe(0, 1, &(struct python_memory){memory_read, &memory}, &python),
-			 -ENOTSUP);
+		assert_int_equal(describe(version, 1, &memory, &python), 0);
+	assert_int_equal(describe(0x0307, 1, &memory, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030f, 1, &memory, &python), -ENOTSUP);
+	assert_int_equal(describe(0, 1, &memory, &python), -ENOTSUP);
 }
 
 static void test_313_describes_itself(void **state)
@@ -147,10 +147,8 @@ static void test_313_describes_itself(void **state)
 	struct memory memory = {0};
 	struct python python;
 
-	assert_int_equal(python_describe(0x030d, 0, &(struct python_memory){memory_read, &memory}, &python),
-			 -EFAULT);
-	assert_int_equal(
-	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030d, 0, &memory, &python), -EFAULT);
+	assert_int_equal(describe(0x030d, BASE, &memory, &python), -ENOTSUP);
 	put(&memory, BASE, "xdebugpy", 8);
 	put_u64(&memory, BASE + 8, 0x030d00f0);
 	put_u64(&memory, BASE + 40, 632);  /* interpreters_head */
@@ -158,20 +156,17 @@ static void test_313_describes_itself(void **state)
 	put_u64(&memory, BASE + 184, 72);  /* current_frame */
 	put_u64(&memory, BASE + 192, 152); /* thread_id */
 	put_u64(&memory, BASE + 296, 128); /* co_qualname */
-	assert_int_equal(
-	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), 0);
+	assert_int_equal(describe(0x030d, BASE, &memory, &python), 0);
 	assert_int_equal(python.layout.interpreters_head, 632);
 	assert_int_equal(python.layout.threads_head, 7344);
 	assert_int_equal(python.layout.thread_frame, 72);
 	assert_int_equal(python.layout.thread_id, 152);
 	assert_int_equal(python.code_qualname, 128);
 	put_u64(&memory, BASE + 72, UINT64_C(1) << 40);
-	assert_int_equal(
-	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030d, BASE, &memory, &python), -ENOTSUP);
 	put_u64(&memory, BASE + 72, 7344);
 	put_u64(&memory, BASE + 16, 1); /* free-threaded */
-	assert_int_equal(
-	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030d, BASE, &memory, &python), -ENOTSUP);
 }
 
 /* The layout is that of CPython 3.14's own header, with made-up numbers. */
@@ -189,8 +184,7 @@ static void test_314_describes_itself(void **state)
 	put_u64(&memory, BASE + 8, 0x030e00f0);
 	for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++)
 		put_u64(&memory, BASE + 8 * offsets[i].word, offsets[i].offset);
-	assert_int_equal(
-	    python_describe(0x030e, BASE, &(struct python_memory){memory_read, &memory}, &python), 0);
+	assert_int_equal(describe(0x030e, BASE, &memory, &python), 0);
 	assert_int_equal(python.layout.interpreters_head, 640);
 	assert_int_equal(python.layout.threads_head, 7400);
 	assert_int_equal(python.layout.thread_next, 8);
@@ -200,11 +194,9 @@ static void test_314_describes_itself(void **state)
 	assert_int_equal(python.code_filename, 112);
 	assert_int_equal(python.code_qualname, 128);
 	/* A file that is named after one version may be of another. */
-	assert_int_equal(
-	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030d, BASE, &memory, &python), -ENOTSUP);
 	put_u64(&memory, BASE + 16, 1); /* free-threaded */
-	assert_int_equal(
-	    python_describe(0x030e, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
+	assert_int_equal(describe(0x030e, BASE, &memory, &python), -ENOTSUP);
 }
 
 static void test_version_in_a_name(void **state)

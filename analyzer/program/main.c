@@ -238,26 +238,19 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 
 static int record(const struct options *options, const char *output, struct record_result *result)
 {
+	struct record_options how = options->record;
 	struct error err = ERROR_INIT;
 	sigset_t before;
 	int r;
 
+	how.output = output;
+	how.command = options->command;
+	how.tgids = options->tgids;
+	how.trainer_tid = options->trainer_tid;
+	how.btf_path = options->btf_path;
+	how.command_signals = &before;
 	block_signals(&before);
-	r = record_run(&(struct record_options){.output = output,
-						.command = options->command,
-						.tgids = options->tgids,
-						.n_tgids = options->n_tgids,
-						.cgroup = options->cgroup,
-						.no_children = options->no_children,
-						.unprivileged = options->unprivileged,
-						.trainer_tid = options->trainer_tid,
-						.duration_ns = options->duration_ns,
-						.ring_bytes = options->ring_bytes,
-						.detail_bytes_per_minute = options->detail_bytes_per_minute,
-						.profile_hz = (uint32_t)options->profile_hz,
-						.btf_path = options->btf_path,
-						.command_signals = &before},
-		       result, &err);
+	r = record_run(&how, result, &err);
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (r != 0)
 		log_error("%s", err.text);
@@ -286,7 +279,7 @@ static int run_record(const struct options *options)
 	}
 	r = record(options, output, &result);
 	if (r == 0) {
-		say_result(&result, options->detail_bytes_per_minute, output);
+		say_result(&result, options->record.detail_bytes_per_minute, output);
 		(void)is_failed_run(options, &result, output);
 	}
 	if (r != 0 && !options->output && access(DEFAULT_RECORDING, F_OK))
@@ -340,7 +333,8 @@ static int run_plain(const struct options *options)
 		bool failed = !options->format && is_failed_run(options, &result, path);
 
 		if (!failed || options->output)
-			say_result(&result, options->detail_bytes_per_minute, options->output ? path : NULL);
+			say_result(&result, options->record.detail_bytes_per_minute,
+				   options->output ? path : NULL);
 		if (!failed)
 			reported = report(path, options, stderr);
 	}
@@ -368,54 +362,27 @@ static int dump(const char *recording)
 	return 0;
 }
 
-static int diff(const struct options *options)
+static int truth(const struct options *options, struct error *err)
 {
-	struct error err = ERROR_INIT;
-	int r = diff_recordings(options, &err);
+	struct truth_options how = options->truth;
 
-	if (r != 0)
-		log_error("%s", err.text);
-	return r == -ENODATA ? EXIT_INSUFFICIENT : r != 0 ? EXIT_FAILED : 0;
+	how.command = options->command;
+	how.json = options->json;
+	how.verbose = options->verbose;
+	return truth_run(&how, err);
 }
 
-static int truth(const struct options *options)
+/* Returns the exit code of a verb whose error was not printed yet. */
+static int finish(int r, const struct error *err)
 {
-	struct error err = ERROR_INIT;
-	int r = truth_run(&(struct truth_options){.command = options->command,
-						  .data = options->data,
-						  .n_steps = options->n_steps,
-						  .n_rounds = options->n_rounds,
-						  .json = options->json,
-						  .verbose = options->verbose},
-			  &err);
-
 	if (r < 0)
-		log_error("%s", err.text);
+		log_error("%s", err->text);
 	return r == -ENODATA ? EXIT_INSUFFICIENT : r < 0 ? EXIT_FAILED : 0;
-}
-
-static int what_if(const struct options *options)
-{
-	struct error err = ERROR_INIT;
-	int r = what_if_run(options, &err);
-
-	if (r != 0)
-		log_error("%s", err.text);
-	return r == -ENODATA ? EXIT_INSUFFICIENT : r != 0 ? EXIT_FAILED : 0;
-}
-
-static int plan(const struct options *options)
-{
-	struct error err = ERROR_INIT;
-	int r = plan_run(&options->plan, options->json, &err);
-
-	if (r != 0)
-		log_error("%s", err.text);
-	return r != 0 ? EXIT_FAILED : 0;
 }
 
 int main(int argc, char **argv)
 {
+	struct error err = ERROR_INIT;
 	struct options options;
 	int r;
 
@@ -434,10 +401,10 @@ int main(int argc, char **argv)
 	case VERB_REPORT: return report(options.recordings[0], &options, stdout);
 	case VERB_RUN: return run_plain(&options);
 	case VERB_DUMP: return dump(options.recordings[0]);
-	case VERB_DIFF: return diff(&options);
-	case VERB_TRUTH: return truth(&options);
-	case VERB_WHAT_IF: return what_if(&options);
-	case VERB_PLAN: return plan(&options);
+	case VERB_DIFF: return finish(diff_recordings(&options, &err), &err);
+	case VERB_TRUTH: return finish(truth(&options, &err), &err);
+	case VERB_WHAT_IF: return finish(what_if_run(&options, &err), &err);
+	case VERB_PLAN: return finish(plan_run(&options.plan, options.json, &err), &err);
 	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;

@@ -72,9 +72,9 @@ static int set_pids(void *user, const struct option_row *row, const char *text, 
 		snprintf(word, sizeof(word), "%.*s", length < sizeof(word) ? (int)length : 0, text);
 		if (units_parse_integer(word, 1, PID_MAX, &value))
 			return error_set(err, -EINVAL, "-p %.*s: not a process ID", (int)length, text);
-		if (options->n_tgids == OPTIONS_PIDS_MAX)
+		if (options->record.n_tgids == OPTIONS_PIDS_MAX)
 			return error_set(err, -EINVAL, "-p: more than %d processes", OPTIONS_PIDS_MAX);
-		options->tgids[options->n_tgids++] = (pid_t)value;
+		options->tgids[options->record.n_tgids++] = (pid_t)value;
 		if (!text[length])
 			return 0;
 		text += length + 1;
@@ -99,14 +99,14 @@ static int set_detail(void *user, const struct option_row *row, const char *text
 
 	if (strcmp(text, "all") && (units_parse_bytes(text, &bytes) || !bytes))
 		return error_set(err, -EINVAL, "--detail %s: must be a size such as 4M, or all", text);
-	options->detail_bytes_per_minute = bytes;
+	options->record.detail_bytes_per_minute = bytes;
 	return 0;
 }
 
 static int set_no_profile(void *user, const struct option_row *row, const char *text, struct error *err)
 {
 	struct options *options = user;
-	options->profile_hz = 0;
+	options->record.profile_hz = 0;
 	return 0;
 }
 
@@ -334,8 +334,8 @@ static const struct option_row rows[] = {
      .about = "For `record`, the recording to write, by default diesel.db (an older one becomes "
 	      "diesel.db.old). An existing FILE is replaced only if it is a recording. For `report`, the "
 	      "report to write, which appears complete or not at all."},
-    {"duration", option_set_duration, .letter = 'd', .verbs = RECORDING, FIELD(duration_ns), .least = 1,
-     .value = "TIME", .says = "must be a time such as 30s, 5m or 1h",
+    {"duration", option_set_duration, .letter = 'd', .verbs = RECORDING, FIELD(record.duration_ns),
+     .least = 1, .value = "TIME", .says = "must be a time such as 30s, 5m or 1h",
      .help = "stop recording after this time, such as 30s, 5m or 1h (default: when the job ends). The job "
 	     "continues.",
      .about = "Records for TIME, such as 30s, 5m or 1h. A command that runs longer continues without being "
@@ -345,14 +345,14 @@ static const struct option_row rows[] = {
      .help = "process to record, until it ends, Ctrl-C or -d. Several processes of one job: -p 12,34",
      .about = "The process to record, by its host PID. Several PIDs make one recording and one report, for "
 	      "example ranks that were started separately."},
-    {"cgroup", option_set_string, .verbs = RECORDING, FIELD(cgroup), .value = "PATH", .takes = OPTION_FOLDER,
-     .help = "record all processes that are in this control group or join it",
+    {"cgroup", option_set_string, .verbs = RECORDING, FIELD(record.cgroup), .value = "PATH",
+     .takes = OPTION_FOLDER, .help = "record all processes that are in this control group or join it",
      .about = "Records every process in a control group (version 1 or 2) and in the groups below it, and "
 	      "every process that joins them during the recording. PATH is the group's folder, or its path "
 	      "in /proc/PID/cgroup. The recording ends when the group is empty."},
-    {"unprivileged", option_set_flag, .verbs = RECORDING, FIELD(unprivileged),
+    {"unprivileged", option_set_flag, .verbs = RECORDING, FIELD(record.unprivileged),
      .help = "sample /proc instead of using BPF: approximate, but needs no root"},
-    {"no-children", option_set_flag, .verbs = RECORDING, FIELD(no_children),
+    {"no-children", option_set_flag, .verbs = RECORDING, FIELD(record.no_children),
      .help = "leave out processes that the job starts (its threads are recorded)"},
     {"detail", set_detail, .verbs = RECORDING, .value = "SIZE", .usual = "1M",
      .help = "limit on the bytes to write per minute, such as 4M, or all. A long recording has detail only "
@@ -364,12 +364,13 @@ static const struct option_row rows[] = {
 	      "5 seconds or longer, at most 32 MiB in total, spread over the whole recording. Steps, "
 	      "threads' lives and totals are always recorded. The shares then cover only the steps with "
 	      "complete detail; the recorder and the report print how many there are."},
-    {"ring", option_set_bytes, .verbs = RECORDING, FIELD(ring_bytes), .least = 1, .value = "SIZE",
+    {"ring", option_set_bytes, .verbs = RECORDING, FIELD(record.ring_bytes), .least = 1, .value = "SIZE",
      .usual = "8M", .says = "must be a size such as 64M", .help = "kernel buffer, e.g. 64M",
      .about = "The size of the kernel buffer between job and recorder, rounded up to a power of two; default "
 	      "8M. Use a larger one if a report shows lost events."},
-    {"profile-hz", set_count, .verbs = RECORDING, FIELD(profile_hz), .most = PROFILE_HZ_MAX, .value = "N",
-     .usual = "99", .help = "stack samples per second and CPU, to show which functions prepare the data",
+    {"profile-hz", set_count, .verbs = RECORDING, FIELD(record.profile_hz), .most = PROFILE_HZ_MAX,
+     .value = "N", .usual = "99",
+     .help = "stack samples per second and CPU, to show which functions prepare the data",
      .about = "Stack samples per second and CPU, 1 to 1000, to show which functions prepare the data; "
 	      "default 99."},
     {"no-profile", set_no_profile, .verbs = RECORDING, .help = "take no stack samples",
@@ -467,11 +468,11 @@ static const struct option_row rows[] = {
      .value = "N", .usual = "1", .help = "the same seed gives the same arrivals (with --simulate)"},
     {"stay", option_set_flag, .verbs = OF(PLAN), .key = KEY_SIMULATES, FIELD(plan.stay),
      .help = "running jobs stay on their node (with --simulate; default: they move at no cost)"},
-    {"max-steps", set_count, .verbs = OF(TRUTH), FIELD(n_steps), .most = INT32_MAX,
+    {"max-steps", set_count, .verbs = OF(TRUTH), FIELD(truth.n_steps), .most = INT32_MAX,
      .group = "The three-run truth", .value = "N", .usual = "100", .help = "end each run after N steps"},
-    {"rounds", set_count, .verbs = OF(TRUTH), FIELD(n_rounds), .most = TRUTH_ROUNDS_MAX, .value = "N",
+    {"rounds", set_count, .verbs = OF(TRUTH), FIELD(truth.n_rounds), .most = TRUTH_ROUNDS_MAX, .value = "N",
      .usual = "1", .help = "measure N times and print how far the results differ"},
-    {"data", option_set_string, .verbs = OF(TRUTH), FIELD(data), .value = "DIR", .takes = OPTION_FOLDER,
+    {"data", option_set_string, .verbs = OF(TRUTH), FIELD(truth.data), .value = "DIR", .takes = OPTION_FOLDER,
      .help = "folder of the job's files (default: found in a first run)",
      .about = "The folder of the job's files; by default a first run finds them."},
     {"json", option_set_flag,
@@ -660,14 +661,14 @@ static int take_job(struct options *options, int n, char **words)
 {
 	if (n > 0)
 		options->command = words;
-	n = (options->command != NULL) + (options->n_tgids > 0) + (options->cgroup != NULL);
+	n = (options->command != NULL) + (options->record.n_tgids > 0) + (options->record.cgroup != NULL);
 	if (n > 1)
 		return usage_error(options, "give only one of: -- COMMAND, -p PID, --cgroup PATH");
 	if (!n)
 		return usage_error(options, "no job: give -p PID, --cgroup PATH, or -- COMMAND");
 	if (options->verb == VERB_TRUTH && !options->command)
 		return usage_error(options, "truth runs a command several times: give -- COMMAND");
-	if (options->cgroup && options->no_children)
+	if (options->record.cgroup && options->record.no_children)
 		return usage_error(
 		    options,
 		    "--no-children cannot be used with --cgroup: child processes are in the group, too");
@@ -749,17 +750,16 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 
 int options_parse(int argc, char **argv, struct options *ret_options)
 {
-	struct options options = {.verb = VERB_RUN,
-				  .detail_bytes_per_minute = RECORD_DETAIL_DEFAULT,
-				  .profile_hz = PROFILE_HZ,
-				  .n_steps = TRUTH_STEPS_DEFAULT,
-				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
-				  .what_if = WHAT_IF_NOTHING,
-				  .plan = (struct plan_arguments){.core_step = 1,
-								  .strategy = PLAN_TUNE,
-								  .jobs_per_hour = JOBS_PER_HOUR,
-								  .n_jobs = JOBS_USUAL,
-								  .seed = 1}};
+	struct options options = {
+	    .verb = VERB_RUN,
+	    .record = {.detail_bytes_per_minute = RECORD_DETAIL_DEFAULT, .profile_hz = PROFILE_HZ},
+	    .truth = {.n_steps = TRUTH_STEPS_DEFAULT, .n_rounds = TRUTH_ROUNDS_DEFAULT},
+	    .what_if = WHAT_IF_NOTHING,
+	    .plan = (struct plan_arguments){.core_step = 1,
+					    .strategy = PLAN_TUNE,
+					    .jobs_per_hour = JOBS_PER_HOUR,
+					    .n_jobs = JOBS_USUAL,
+					    .seed = 1}};
 	const struct option_row *row;
 	struct error err = ERROR_INIT;
 	bool is_command, given[N_ROWS] = {false};

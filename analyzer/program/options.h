@@ -10,6 +10,8 @@
 #include <sys/types.h>
 
 #include "analyzer/predictions.h"
+#include "analyzer/record/record.h"
+#include "analyzer/truth/truth.h"
 #include "plan.h"
 
 enum verb {
@@ -42,24 +44,16 @@ struct options {
 	const char *format;                             /* report */
 	const char *recordings[OPTIONS_RECORDINGS_MAX]; /* their number depends on the verb */
 	size_t n_recordings;
-	const char *btf_path;          /* NULL: the kernel's own */
-	char **command;                /* after --; NULL with -p, --cgroup */
-	pid_t tgids[OPTIONS_PIDS_MAX]; /* -p */
-	size_t n_tgids;
-	const char *cgroup;               /* --cgroup; NULL: not given */
-	bool unprivileged;                /* record */
-	bool no_children;                 /* record */
-	uint32_t trainer_tid;             /* --trainer; 0: found automatically */
-	double checkpoint_overhead_max;   /* --checkpoint-overhead; 0: not given */
-	uint64_t duration_ns;             /* 0: until the job ends */
-	uint64_t ring_bytes;              /* 0: the collector's default */
-	uint64_t detail_bytes_per_minute; /* 0: all in detail */
-	uint64_t profile_hz;              /* stack samples per second per CPU; 0: none */
-	bool steps;                       /* report */
-	bool json;                        /* diff, check, truth */
-	const char *data;                 /* truth; NULL: found in a first run */
-	uint64_t n_steps, n_rounds;       /* truth */
-	struct what_if_question what_if;  /* what-if */
+	const char *btf_path;            /* NULL: the kernel's own */
+	char **command;                  /* after --; NULL with -p, --cgroup */
+	pid_t tgids[OPTIONS_PIDS_MAX];   /* -p */
+	uint32_t trainer_tid;            /* --trainer; 0: found automatically */
+	double checkpoint_overhead_max;  /* --checkpoint-overhead; 0: not given */
+	bool steps;                      /* report */
+	bool json;                       /* diff, check, truth */
+	struct record_options record;    /* the options that no other verb has, and n_tgids */
+	struct truth_options truth;      /* the options that no other verb has */
+	struct what_if_question what_if; /* what-if */
 	bool what_if_asked;
 	struct plan_arguments plan; /* plan */
 	bool verbose;

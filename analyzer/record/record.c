@@ -640,7 +640,7 @@ static int open_source(const struct record_options *options, struct source **ret
 	const struct collector_options collector_options = {.ring_bytes = options->ring_bytes,
 							    .btf_path = options->btf_path,
 							    .no_children = options->no_children,
-							    .profile_hz = options->profile_hz};
+							    .profile_hz = (uint32_t)options->profile_hz};
 	int r;
 
 	if (!options->unprivileged) {

@@ -31,7 +31,7 @@ struct record_options {
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
 	uint64_t detail_bytes_per_minute; /* 0: record all in detail */
-	uint32_t profile_hz;              /* 0: no stack samples */
+	uint64_t profile_hz;              /* per CPU; 0: no stack samples */
 	const char *btf_path;
 	const sigset_t *command_signals; /* the mask for the command */
 };

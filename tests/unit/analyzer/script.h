@@ -184,25 +184,6 @@ static inline void script_begin(struct script *s)
 	event->start_ns = event->end_ns = SCRIPT_BASE_NS - NS_PER_S;
 }
 
-/* Analyses the script. The caller frees the result. */
-static inline struct analysis *script_analyse(const struct script *s, struct analysis_input *input)
-{
-	struct analysis_input plain = {.root_tgid = TRAINER, .n_cpus = 4};
-	struct analysis *analysis = NULL;
-
-	if (!input)
-		input = &plain;
-	input->events = s->events;
-	input->n_events = s->n;
-	assert_int_equal(analysis_run(input, &analysis, NULL), 0);
-	return analysis;
-}
-
-static inline uint64_t share_ticks(const struct analysis *analysis, enum analysis_share share)
-{
-	return analysis->share_ns[share] / TICK_NS;
-}
-
 /* Asserts the invariants of every analysis, whatever its input is. */
 static inline void check_invariants(const struct analysis *analysis)
 {
@@ -229,6 +210,26 @@ static inline void check_invariants(const struct analysis *analysis)
 	assert_true(analysis->recorded.coverage_ratio >= 0 && analysis->recorded.coverage_ratio <= 1);
 	assert_true(analysis->n_actions <= ANALYSIS_ACTIONS_MAX);
 	assert_int_equal(analysis->verdict == ANALYSIS_INSUFFICIENT, analysis->insufficient[0] != '\0');
+}
+
+/* Analyses the script, and checks the invariants. The caller frees the result. */
+static inline struct analysis *script_analyse(const struct script *s, struct analysis_input *input)
+{
+	struct analysis_input plain = {.root_tgid = TRAINER, .n_cpus = 4};
+	struct analysis *analysis = NULL;
+
+	if (!input)
+		input = &plain;
+	input->events = s->events;
+	input->n_events = s->n;
+	assert_int_equal(analysis_run(input, &analysis, NULL), 0);
+	check_invariants(analysis);
+	return analysis;
+}
+
+static inline uint64_t share_ticks(const struct analysis *analysis, enum analysis_share share)
+{
+	return analysis->share_ns[share] / TICK_NS;
 }
 
 /* Adds a sample of a thread's Python stack, outside of system calls. */

@@ -34,7 +34,6 @@ static struct analysis *analyse(void)
 	struct analysis *analysis = script_analyse(
 	    &s, &(struct analysis_input){.root_tgid = TRAINER, .phase_labels = labels, .n_phase_labels = 2});
 
-	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_non_null(analysis->phases);
 	return analysis;

@@ -63,7 +63,6 @@ static void test_a_job_with_loader_threads_is_understood(void **state)
 	script_reset();
 	thread_steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
@@ -89,7 +88,6 @@ static void test_monitor_is_no_loader(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
 }
@@ -119,7 +117,6 @@ static void test_trainer_waits_for_the_lock(void **state)
 	script_reset();
 	lock_steps(WAIT_TIMED, GIL_TICKS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	/* The time is neither computing nor a wait for data. It is 250 ticks, and 5 for the second time. */
 	assert_int_equal(analysis->parts.gil_starved_ns / TICK_NS, (GIL_TICKS + 5) * STEPS);
@@ -164,7 +161,6 @@ static void test_head_of_line(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
 	/* In each pair of steps, the share begins when the first message is read. */
@@ -188,7 +184,6 @@ static void test_one_worker_holds_nobody_up(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n_at_once, 1);
 	assert_int_equal(analysis->parts.head_of_line_ns, 0);
@@ -221,7 +216,6 @@ static void test_the_slowest_rank_is_a_straggler(void **state)
 	rank_steps(TRAINER, 100);
 	rank_steps(400, 700);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->n_ranks, 2);
 	assert_int_equal(analysis->job.trainer_tid, 400);
 	for (size_t i = 0; i < 2; i++) {
@@ -288,7 +282,6 @@ static void test_children_that_answer(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->workers.n, 0);
 }
@@ -312,7 +305,6 @@ static void test_first_next_in_pieces(void **state)
 	}
 	script_exit(&s, TRAINER, 1100 + 1000 * (STEPS + 1));
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(analysis->window.begin_ns, at(10));
@@ -388,7 +380,6 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	script_reset();
 	validated_steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
 	assert_int_equal(analysis->workers.n_at_once, 1);

@@ -40,7 +40,6 @@ static uint64_t steps(uint64_t slow)
 
 static void check_excluded(const struct analysis *analysis, size_t n)
 {
-	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(analysis->steady.n_excluded_steps, n);
 	/* The verdict is for the other steps, of whose time a tenth is waiting. */
@@ -78,7 +77,6 @@ static void test_the_last_validation(void **state)
 		batch(tick + 400 * i, tick + 300 + 400 * i);
 	script_exit(&s, TRAINER, tick + 3600);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->steady.n_excluded_steps, 0);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 3500);
@@ -108,7 +106,6 @@ static void test_validation_with_workers(void **state)
 	}
 	script_exit(&s, TRAINER, tick + 500);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 9 * 400);
@@ -206,7 +203,6 @@ static void test_compiling_is_one_share(void **state)
 	}
 	script_exit(&s, TRAINER, tick + 500);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
-	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3300 + 2 * HALF_PERIOD);
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 0);
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
@@ -226,7 +222,6 @@ static void test_a_thread_compiles(void **state)
 	script_sample(&s, HELPER, tick + 2900, COMPILING);
 	script_off(&s, HELPER, tick + 3010, tick + 30000, tick + 30000, 0x1, TIMER_WOKE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
-	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 900 + HALF_PERIOD);
 	assert_int_equal(analysis->compiling.ns / TICK_NS, 1900 + 2 * HALF_PERIOD);
 }
@@ -318,7 +313,6 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 	}
 	script_exit(&s, TRAINER, tick + 500);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
-	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	assert_non_null(strstr(analysis->note, "paid once"));
 	assert_true(analysis->n_actions > 0);
@@ -343,7 +337,6 @@ static void test_predictions_are_without_compiling(void **state)
 		script_sample(&s, TRAINER, 1000 * i + 950, TRAINING);
 	}
 	analysis = analyse();
-	check_invariants(analysis);
 	assert_int_equal(analysis->steady.n_excluded_steps, 0);
 	assert_non_null(before->predictions);
 	assert_non_null(analysis->predictions);

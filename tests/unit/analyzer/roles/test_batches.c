@@ -33,7 +33,6 @@ static void test_without_file_reads(void **state)
 {
 	memory_steps(true);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
@@ -52,7 +51,6 @@ static void test_reads_within_are_fetch(void **state)
 		script_read_file(&s, TRAINER, 1000 * i + 500, 1000 * i + 600);
 	}
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 100 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS);
 }
@@ -70,7 +68,6 @@ static void test_compilers_are_no_workers(void **state)
 		script_next(&s, 0, 1000 * i + 500, 1000 * i + 600, 1000 * i + 650);
 	}
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
@@ -89,7 +86,6 @@ static void test_threads_within_next(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 }
@@ -105,7 +101,6 @@ static void test_without_backward_passes(void **state)
 	next_marks(1000 * (2 * STEPS + 1), 2, MARK_BATCH_INLINE);
 	script_exit(&s, TRAINER, 1000 * (2 * STEPS + 1) + 10);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, 2 * STEPS);
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 400 * 2 * STEPS, 400 * 2 * STEPS + 4);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
@@ -121,7 +116,6 @@ static void test_rhythm_of_reads(void **state)
 			script_read_file(&s, TRAINER, 1000 * step + 150 * i, 1000 * step + 150 * i + 100);
 	script_exit(&s, TRAINER, 3000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 395, 400);
@@ -153,7 +147,6 @@ static void test_rhythm_with_reads_in_two_goes(void **state)
 	}
 	script_exit(&s, TRAINER, tick);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 6 * STEPS, 6 * STEPS + 1);
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 155, 170);
 }
@@ -178,7 +171,6 @@ static void test_handovers_of_a_thread(void **state)
 {
 	handover_steps(3 * STEPS, 3000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
 	assert_in_range(analysis->n_steps, 3 * STEPS - 1, 3 * STEPS);
 	assert_in_range((share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL)) /
@@ -195,7 +187,6 @@ static void test_handovers_that_end(void **state)
 {
 	handover_steps(STEPS, 10000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 }
 
@@ -206,7 +197,6 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
 		script_step(&s, TRAINER, 1000 * i);
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_true(analysis->job.blind);
 	assert_int_equal(analysis->n_actions, 1);
@@ -249,7 +239,6 @@ static void test_other_threads_that_read(void **state)
 	}
 	script_exit(&s, TRAINER, 1000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
@@ -263,7 +252,6 @@ static void test_marks_that_do_not_fit(void **state)
 		script_mark(&s, TRAINER, 1000 * i + 800, MARK_BATCH_BEGIN, 77);
 	}
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
-	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
 

@@ -9,10 +9,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "lib/file_open.h"
+#include "ui/feed/feed.h"
+#include "ui/state/sample_json.h"
 #include "ui/view/frame.h"
 #include "ui/view/model.h"
-#include "ui/replay/top_recording.h"
-#include "ui/state/sample_json.h"
 
 #define RECORDS_MAX 16
 
@@ -38,20 +39,19 @@ static void draw(struct top_sample *sample)
 
 static void read_file(const uint8_t *data, size_t size)
 {
-	struct top_recording_reader *reader;
+	char path[FD_PATH_BYTES];
+	struct top_sample *sample;
+	struct feed *feed;
 	int fd = memfd_create("reel", MFD_CLOEXEC);
 
 	if (fd < 0 || write(fd, data, size) != (ssize_t)size)
 		abort();
-	if (top_recording_open_fd(fd, "fuzz", &reader, NULL))
-		return;
-	for (size_t i = 0; i < top_recording_n(reader) && i < RECORDS_MAX; i++) {
-		struct top_sample *sample;
-
-		if (!top_recording_read(reader, i, &sample, NULL))
+	if (feed_replay_open(&(struct replay_options){.path = fd_path(fd, path)}, &feed, NULL) == 0) {
+		for (size_t i = 0; i < RECORDS_MAX && !feed->ops->sample(feed, 0, 0, &sample, NULL); i++)
 			draw(sample);
+		feed_close(feed);
 	}
-	top_recording_reader_close(reader);
+	close(fd);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

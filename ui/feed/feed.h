@@ -84,9 +84,8 @@ struct replay_options {
 	const char *begin, *end; /* times as the user writes them; NULL: all */
 };
 
-/* Opens a recording made by diesel-top -w. Returns the errors of top_recording_open(), and -EINVAL for
- * invalid times.
- */
+/* Opens a recording made by diesel-top -w. -ENOENT and the like; -EBADMSG: not a recording; -EPROTONOSUPPORT:
+ * all records were made by a newer diesel-top; -EINVAL: not a regular file, or an invalid time. */
 int feed_replay_open(const struct replay_options *options, struct feed **ret_feed, struct error *err);
 
 static inline struct feed *feed_close(struct feed *feed)

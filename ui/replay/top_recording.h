@@ -9,13 +9,13 @@
  * - stored_bytes of the sample's JSON (sample_json.h), compressed by zstd with a checksum.
  *
  * A record of a later version is skipped by its length. Other bytes are skipped up to the next header.
+ * feed_replay_open() (ui/feed/feed.h) reads a recording.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct error;
-struct top_recording_reader;
 struct top_recording_writer;
 struct top_sample;
 
@@ -34,6 +34,8 @@ struct top_recording_header {
 
 _Static_assert(sizeof(struct top_recording_header) == 40, "stored");
 
+uint64_t top_recording_header_sum(const struct top_recording_header *header);
+
 /* Creates a recording, or opens an existing one to append to it. -EEXIST: a file of another kind has this
  * name, and stays unchanged. */
 int top_recording_create(const char *path, struct top_recording_writer **ret_writer, struct error *err);
@@ -42,27 +44,3 @@ int top_recording_create(const char *path, struct top_recording_writer **ret_wri
 int top_recording_write(struct top_recording_writer *writer, const struct top_sample *sample,
 			struct error *err);
 void top_recording_writer_close(struct top_recording_writer *writer);
-
-/* Opens a recording. -ENOENT and the like; -EBADMSG: not a recording; -EPROTONOSUPPORT: all records were made
- * by a newer diesel-top. */
-int top_recording_open(const char *path, struct top_recording_reader **ret_reader, struct error *err);
-/* Opens a recording like top_recording_open(). Takes over the descriptor, also on failure. name is for error
- * texts. */
-int top_recording_open_fd(int fd, const char *name, struct top_recording_reader **ret_reader,
-			  struct error *err);
-void top_recording_reader_close(struct top_recording_reader *reader);
-
-/* Returns the number of records, at least one. Records are numbered from 0 in the order of the file. */
-size_t top_recording_n(const struct top_recording_reader *reader);
-double top_recording_time_s(const struct top_recording_reader *reader, size_t i);
-/* Returns the last record that is not later than time_s, or 0 if all are later. */
-size_t top_recording_find(const struct top_recording_reader *reader, double time_s);
-/* Reads record i. -EBADMSG: the record is damaged. */
-int top_recording_read(struct top_recording_reader *reader, size_t i, struct top_sample **ret_sample,
-		       struct error *err);
-/* Returns how many damaged or truncated records, and ranges of other bytes, were found so far. */
-size_t top_recording_n_skipped(const struct top_recording_reader *reader);
-
-/* Parses "14:03", "14:03:22" (of the day of base_s, local time), "2026-11-21T14:03[:22]", "+60" or "-60"
- * (seconds from base_s). -EINVAL. */
-int top_recording_time_parse(const char *text, double base_s, double *ret_time_s);

@@ -15,7 +15,6 @@
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
 #include "lib/hash.h"
-#include "top_recording_format.h"
 #include "ui/state/sample.h"
 #include "ui/state/sample_json.h"
 

@@ -13,30 +13,37 @@
 #include "ui/feed/feed.h"
 #include "lib/error.h"
 #include "ui/replay/top_recording.h"
-#include "ui/replay/top_recording_format.h"
 #include "ui/state/sample.h"
 
 #define N_RECORDS 5
 
 static char path[] = "/tmp/diesel-test-reel-XXXXXX";
 
+static void write_record(struct top_recording_writer *writer, double time_s, uint64_t n_steps)
+{
+	struct top_sample *sample = sample_new();
+	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
+
+	sample->time_s = time_s;
+	job->n_steps = n_steps;
+	assert_int_equal(top_recording_write(writer, sample, NULL), 0);
+	sample_free(sample);
+}
+
 /* Writes records at 1000, 1001, ... s, each with that many steps. */
 static void write_records(int first, int n)
 {
 	struct top_recording_writer *writer;
-	struct error err = ERROR_INIT;
 
-	assert_int_equal(top_recording_create(path, &writer, &err), 0);
-	for (int i = first; i < first + n; i++) {
-		struct top_sample *sample = sample_new();
-		struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
-
-		sample->time_s = 1000 + i;
-		job->n_steps = (uint64_t)i;
-		assert_int_equal(top_recording_write(writer, sample, &err), 0);
-		sample_free(sample);
-	}
+	assert_int_equal(top_recording_create(path, &writer, NULL), 0);
+	for (int i = first; i < first + n; i++)
+		write_record(writer, 1000 + i, (uint64_t)i);
 	top_recording_writer_close(writer);
+}
+
+static int open_feed(struct feed **ret_feed, struct error *err)
+{
+	return feed_replay_open(&(struct replay_options){.path = path}, ret_feed, err);
 }
 
 static off_t size_of_file(void)
@@ -71,38 +78,54 @@ static int tear_down(void **state)
 /* Returns how many records can be read, and how many were skipped. */
 static size_t readable(size_t *ret_skipped)
 {
-	struct top_recording_reader *reader;
+	struct top_sample *sample;
+	struct feed *feed;
 	size_t n = 0;
+	int r;
 
-	assert_int_equal(top_recording_open(path, &reader, NULL), 0);
-	for (size_t i = 0; i < top_recording_n(reader); i++) {
-		struct top_sample *sample;
-
-		if (top_recording_read(reader, i, &sample, NULL))
-			continue;
+	assert_int_equal(open_feed(&feed, NULL), 0);
+	while ((r = feed->ops->sample(feed, 0, 0, &sample, NULL)) == 0) {
 		assert_float_equal(sample->time_s, 1000 + (double)sample->jobs[0].n_steps, 0);
 		sample_free(sample);
 		n++;
 	}
-	*ret_skipped = top_recording_n_skipped(reader);
-	top_recording_reader_close(reader);
+	assert_int_equal(r, -ENODATA);
+	*ret_skipped = feed->ops->n_skipped(feed);
+	feed_close(feed);
+	return n;
+}
+
+static uint64_t steps_of_next(struct feed *feed)
+{
+	struct top_sample *sample;
+
+	if (feed->ops->sample(feed, 0, 0, &sample, NULL) == -ENODATA)
+		return 99;
+	uint64_t n = sample->jobs[0].n_steps;
+	sample_free(sample);
 	return n;
 }
 
 static void test_there_and_back(void **state)
 {
+	static const struct {
+		const char *time;
+		uint64_t record;
+	} cases[] = {{"+2.5", 2}, {"-995", 0}, {"+100000000", N_RECORDS + 1}};
 	size_t skipped;
-	struct top_recording_reader *reader;
+	struct feed *feed;
 
 	assert_int_equal(readable(&skipped), N_RECORDS);
 	assert_int_equal(skipped, 0);
 	write_records(N_RECORDS, 2); /* continues the same file */
 	assert_int_equal(readable(&skipped), N_RECORDS + 2);
-	assert_int_equal(top_recording_open(path, &reader, NULL), 0);
-	assert_int_equal(top_recording_find(reader, 1002.5), 2);
-	assert_int_equal(top_recording_find(reader, 5), 0);
-	assert_int_equal(top_recording_find(reader, 1e9), N_RECORDS + 1);
-	top_recording_reader_close(reader);
+	assert_int_equal(open_feed(&feed, NULL), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(feed->ops->seek(feed, FEED_SEEK_FIRST, NULL, NULL), 0);
+		assert_int_equal(feed->ops->seek(feed, FEED_SEEK_TIME, cases[i].time, NULL), 0);
+		assert_int_equal(steps_of_next(feed), cases[i].record);
+	}
+	feed_close(feed);
 }
 
 static void test_a_cut_top_recording_loses_the_torn_record(void **state)
@@ -110,13 +133,13 @@ static void test_a_cut_top_recording_loses_the_torn_record(void **state)
 	off_t whole = size_of_file();
 
 	for (off_t size = whole - 1; size > 0; size -= 7) {
-		struct top_recording_reader *reader;
+		struct feed *feed;
 		size_t skipped, n;
 
 		assert_int_equal(truncate(path, size), 0);
-		if (top_recording_open(path, &reader, NULL)) /* no record is complete */
+		if (open_feed(&feed, NULL)) /* no record is complete */
 			continue;
-		top_recording_reader_close(reader);
+		feed_close(feed);
 		n = readable(&skipped);
 		assert_true(n < N_RECORDS);
 		assert_true(skipped <= 1);
@@ -159,27 +182,28 @@ static void test_a_flipped_bit_costs_one_record(void **state)
 
 static void test_a_foreign_file_is_no_reel(void **state)
 {
-	struct top_recording_reader *reader;
+	struct feed *feed;
 	struct top_recording_writer *writer;
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(truncate(path, 0), 0);
-	assert_int_equal(top_recording_open(path, &reader, &err), -EBADMSG);
+	assert_int_equal(open_feed(&feed, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "empty"));
 	patch(0, "#!/bin/sh\necho hello\n", 21);
-	assert_int_equal(top_recording_open(path, &reader, &err), -EBADMSG);
+	assert_int_equal(open_feed(&feed, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "not a recording"));
 	assert_int_equal(top_recording_create(path, &writer, &err), -EEXIST);
 	assert_int_equal(size_of_file(), 21);
-	assert_int_equal(top_recording_open("/tmp", &reader, &err), -EINVAL);
-	assert_int_equal(top_recording_open("/nonexistent/reel", &reader, &err), -ENOENT);
+	assert_int_equal(feed_replay_open(&(struct replay_options){.path = "/tmp"}, &feed, &err), -EINVAL);
+	assert_int_equal(feed_replay_open(&(struct replay_options){.path = "/nonexistent/reel"}, &feed, &err),
+			 -ENOENT);
 	assert_int_equal(top_recording_create("/nonexistent/reel", &writer, &err), -ENOENT);
 }
 
 static void test_newer_records_are_skipped(void **state)
 {
 	struct top_recording_header header;
-	struct top_recording_reader *reader;
+	struct feed *feed;
 	struct error err = ERROR_INIT;
 	size_t skipped;
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -192,7 +216,7 @@ static void test_newer_records_are_skipped(void **state)
 	assert_int_equal(readable(&skipped), N_RECORDS - 1);
 	assert_int_equal(skipped, 1);
 	assert_int_equal(truncate(path, (off_t)(sizeof(header) + header.stored_bytes)), 0);
-	assert_int_equal(top_recording_open(path, &reader, &err), -EPROTONOSUPPORT);
+	assert_int_equal(open_feed(&feed, &err), -EPROTONOSUPPORT);
 	assert_non_null(strstr(err.text, "newer"));
 }
 
@@ -209,23 +233,12 @@ static void test_a_device_is_no_place_for_a_reel(void **state)
 	sample_free(sample);
 }
 
-static uint64_t steps_of_next(struct feed *feed)
-{
-	struct top_sample *sample;
-
-	if (feed->ops->sample(feed, 0, 0, &sample, NULL) == -ENODATA)
-		return 99;
-	uint64_t n = sample->jobs[0].n_steps;
-	sample_free(sample);
-	return n;
-}
-
 static void test_a_replay_ends_at_the_last_record(void **state)
 {
 	struct feed *feed;
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(feed_replay_open(&(struct replay_options){.path = path}, &feed, &err), 0);
+	assert_int_equal(open_feed(&feed, &err), 0);
 	for (uint64_t i = 0; i < N_RECORDS; i++)
 		assert_int_equal(steps_of_next(feed), i);
 	assert_int_equal(steps_of_next(feed), 99);
@@ -258,6 +271,8 @@ static void test_a_replay_ends_at_the_last_record(void **state)
 	assert_int_equal(feed_replay_open(&(struct replay_options){path, "x", NULL}, &feed, &err), -EINVAL);
 }
 
+/* Each recording begins at the time that relative times count from. The record at the expected time is number
+ * 2. */
 static void test_times_are_absolute_or_relative(void **state)
 {
 	static const struct {
@@ -275,14 +290,27 @@ static void test_times_are_absolute_or_relative(void **state)
 					  "25:00",      "14:60", "14:03:", "14:03:2 ",
 					  "+",          "-x",    "+1e99",  "1970-13-01T00:00",
 					  "1970-01-01", "now"};
-	double time_s;
+	struct feed *feed;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		assert_int_equal(top_recording_time_parse(good[i].text, good[i].base_s, &time_s), 0);
-		assert_float_equal(time_s, good[i].time_s, 0);
+		const double times_s[] = {good[i].base_s, good[i].time_s - 0.25, good[i].time_s,
+					  good[i].time_s + 0.25};
+		struct top_recording_writer *writer;
+
+		unlink(path);
+		assert_int_equal(top_recording_create(path, &writer, NULL), 0);
+		for (size_t k = 0; k < 4; k++)
+			write_record(writer, times_s[k], k);
+		top_recording_writer_close(writer);
+		assert_int_equal(open_feed(&feed, NULL), 0);
+		assert_int_equal(feed->ops->seek(feed, FEED_SEEK_TIME, good[i].text, NULL), 0);
+		assert_int_equal(steps_of_next(feed), 2);
+		feed_close(feed);
 	}
+	assert_int_equal(open_feed(&feed, NULL), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		assert_int_equal(top_recording_time_parse(bad[i], 0, &time_s), -EINVAL);
+		assert_int_equal(feed->ops->seek(feed, FEED_SEEK_TIME, bad[i], NULL), -EINVAL);
+	feed_close(feed);
 }
 
 int main(void)

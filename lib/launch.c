@@ -105,7 +105,8 @@ int launch_go(struct launch *launch, struct error *err)
 	return error_not_run(launch->name, r, err);
 }
 
-void launch_abandon(struct launch *launch)
+/* Ends the launch without running the command. */
+static void abandon(struct launch *launch)
 {
 	close(launch->go_fd); /* the child sees the end of the file and exits */
 	close(launch->status_fd);
@@ -123,7 +124,7 @@ int launch_watched(char *const argv[], const sigset_t *signals,
 		return r;
 	r = watch(user, launch.pid, err);
 	if (r < 0) {
-		launch_abandon(&launch);
+		abandon(&launch);
 		return r;
 	}
 	r = launch_go(&launch, err);

@@ -32,12 +32,15 @@ static int parse_line(const char *text, const char *word, struct psi_line *ret_l
 	return 0;
 }
 
-int psi_parse(const char *text, struct psi *ret_psi)
+int psi_read(const char *path, struct psi *ret_psi)
 {
+	_cleanup_(freep) char *text = NULL;
 	struct psi psi = {0};
-	int r = parse_line(text, "some", &psi.some);
+	int r = proc_read_file(path, PSI_MAX_BYTES, &text, NULL);
 
 	if (r < 0)
+		return r;
+	if (parse_line(text, "some", &psi.some) < 0)
 		return -EBADMSG;
 	r = parse_line(text, "full", &psi.full);
 	if (r == -EBADMSG)
@@ -45,12 +48,4 @@ int psi_parse(const char *text, struct psi *ret_psi)
 	psi.has_full = r == 0;
 	*ret_psi = psi;
 	return 0;
-}
-
-int psi_read(const char *path, struct psi *ret_psi)
-{
-	_cleanup_(freep) char *text = NULL;
-	int r = proc_read_file(path, PSI_MAX_BYTES, &text, NULL);
-
-	return r < 0 ? r : psi_parse(text, ret_psi);
 }

@@ -50,6 +50,14 @@ static int read_of(const char *root, pid_t pid, const char *name, char **ret_tex
 	return proc_read_file(path, SMALL_BYTES, ret_text, ret_length);
 }
 
+static int read_at(const char *root, const char *name, size_t max_bytes, char **ret_text)
+{
+	char path[4200];
+
+	snprintf(path, sizeof(path), "%s/%s", root, name);
+	return proc_read_file(path, max_bytes, ret_text, NULL);
+}
+
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 {
 	const char *open = strchr(text, '(');
@@ -126,8 +134,14 @@ static pid_t last_number(const char *line)
 	return (pid_t)number;
 }
 
-int proc_status_parse(const char *text, struct proc_status *ret_status)
+int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status)
 {
+	_cleanup_(freep) char *text = NULL;
+	int r = read_of(root, pid, "status", &text, NULL);
+
+	if (r < 0)
+		return r;
+
 	const char *tgid = value_of(text, "Tgid");
 	const char *uid = value_of(text, "Uid");
 	const char *capabilities = value_of(text, "CapEff");
@@ -146,14 +160,6 @@ int proc_status_parse(const char *text, struct proc_status *ret_status)
 	status.forced_switches = number_of(text, "nonvoluntary_ctxt_switches");
 	*ret_status = status;
 	return 0;
-}
-
-int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status)
-{
-	_cleanup_(freep) char *text = NULL;
-	int r = read_of(root, pid, "status", &text, NULL);
-
-	return r < 0 ? r : proc_status_parse(text, ret_status);
 }
 
 int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size)
@@ -191,10 +197,14 @@ int proc_cmdline_read(const char *root, pid_t pid, char *buffer, size_t size)
 	return 0;
 }
 
-int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks)
+int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks)
 {
+	_cleanup_(freep) char *text = NULL;
 	struct proc_cpu_ticks t = {0};
+	int r = read_at(root, "stat", STAT_CPU_LINE, &text);
 
+	if (r < 0)
+		return r;
 	/* In old kernels the line ends after idle; steal is there since 2.6.11. */
 	if (sscanf(text,
 		   "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
@@ -205,19 +215,13 @@ int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks)
 	return 0;
 }
 
-int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks)
+int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo)
 {
 	_cleanup_(freep) char *text = NULL;
-	char path[4200];
-	int r;
+	int r = read_at(root, "meminfo", SMALL_BYTES, &text);
 
-	snprintf(path, sizeof(path), "%s/stat", root);
-	r = proc_read_file(path, STAT_CPU_LINE, &text, NULL);
-	return r < 0 ? r : proc_cpu_ticks_parse(text, ret_ticks);
-}
-
-int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo)
-{
+	if (r < 0)
+		return r;
 	if (!value_of(text, "MemTotal") || !value_of(text, "MemAvailable"))
 		return -EBADMSG;
 	ret_meminfo->total_bytes = number_of(text, "MemTotal") * 1024;
@@ -227,17 +231,6 @@ int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo)
 	ret_meminfo->dirty_bytes = number_of(text, "Dirty") * 1024;
 	ret_meminfo->writeback_bytes = number_of(text, "Writeback") * 1024;
 	return 0;
-}
-
-int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo)
-{
-	_cleanup_(freep) char *text = NULL;
-	char path[4200];
-	int r;
-
-	snprintf(path, sizeof(path), "%s/meminfo", root);
-	r = proc_read_file(path, SMALL_BYTES, &text, NULL);
-	return r < 0 ? r : proc_meminfo_parse(text, ret_meminfo);
 }
 
 void proc_unescape(char *text)

@@ -122,7 +122,7 @@ enum proc_wait proc_wchan_wait(const char *wchan, bool uninterruptible)
 	return PROC_WAIT_OTHER;
 }
 
-struct proc_link proc_link_parse(const char *text)
+static struct proc_link parse_link(const char *text)
 {
 	if (!strncmp(text, "pipe:[", 6))
 		return (struct proc_link){PROC_FILE_PIPE, strtoull(text + 6, NULL, 10)};
@@ -143,7 +143,7 @@ int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_li
 	if (length < 0)
 		return -errno;
 	text[length] = '\0';
-	*ret_link = proc_link_parse(text);
+	*ret_link = parse_link(text);
 	return 0;
 }
 

@@ -111,7 +111,8 @@ int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n)
 	return pid_list_end(&list, r, ret_pids, ret_n);
 }
 
-int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping)
+/* Parses one line, which it modifies. */
+static int parse_mapping(char *line, struct proc_mapping *ret_mapping)
 {
 	struct proc_mapping mapping = {0};
 	unsigned device_major, device_minor;
@@ -148,7 +149,7 @@ int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const s
 		return -errno;
 	while (getline(&line, &size, file) >= 0) {
 		struct proc_mapping mapping;
-		int r = proc_mapping_parse(line, &mapping);
+		int r = parse_mapping(line, &mapping);
 
 		if (r == 0)
 			r = handle(user, &mapping);

@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,28 +11,27 @@
 
 #include "lib/cleanup.h"
 #include "lib/proc.h"
+#include "lib/proc_task.h"
 
 #define IO_BYTES        4096
 #define FDINFO_BYTES    512 /* bytes to read of fdinfo, whose first lines are enough */
 #define FILES_MAX       256 /* maximum number of files to check: a process may have a million */
 #define MOUNTINFO_BYTES (1u << 20)
 
-int proc_written_parse(const char *text, uint64_t *ret_bytes)
-{
-	const char *line = strstr(text, "\nwrite_bytes:");
-
-	return line && sscanf(line, "\nwrite_bytes: %" SCNu64, ret_bytes) == 1 ? 0 : -EBADMSG;
-}
-
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes)
 {
 	_cleanup_(freep) char *text = NULL;
+	struct proc_io io;
 	char path[4200];
 	int r;
 
 	snprintf(path, sizeof(path), "%s/%d/io", root, (int)pid);
 	r = proc_read_file(path, IO_BYTES, &text, NULL);
-	return r < 0 ? r : proc_written_parse(text, ret_bytes);
+	if (r == 0)
+		r = proc_io_parse(text, &io);
+	if (r == 0)
+		*ret_bytes = io.write_bytes;
+	return r;
 }
 
 /* Returns true, and the file's mount number, if it is open for writing. */

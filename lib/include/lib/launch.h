@@ -3,8 +3,7 @@
 
 /*
  * Starts a command in two steps. launch_prepare() makes a child that waits before the command's first
- * instruction, so that the caller can begin to watch the child. launch_go() lets it run. Between them the
- * caller may launch_abandon().
+ * instruction, so that the caller can begin to watch the child. launch_go() lets it run.
  */
 
 #include <signal.h>
@@ -24,9 +23,6 @@ int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *r
 /* Lets the command run, and ends the launch in any case. On success the caller must wait for the child. On
  * -errno, which is execvp's, the child has ended and been waited for. */
 int launch_go(struct launch *launch, struct error *err);
-
-/* Ends the launch without running the command; waits for the child. */
-void launch_abandon(struct launch *launch);
 
 /* Runs both steps, with a call of watch() between them; the command runs unless watch() fails. Errors are
  * those of launch_prepare(), watch() and launch_go(), and leave no child. */

@@ -43,8 +43,7 @@ struct proc_status {
 	uint64_t voluntary_switches, forced_switches;
 };
 
-/* Errors: -EBADMSG; for reading also -ENOENT, -ESRCH. */
-int proc_status_parse(const char *text, struct proc_status *ret_status);
+/* -EBADMSG, -ENOENT, -ESRCH. */
 int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
 
 /* Reads the kernel's name of the thread, cut to size. */
@@ -63,12 +62,10 @@ struct proc_mapping {
 	const char *path; /* "": none; valid only during the call */
 };
 
-/* Calls handle() for each mapping of a process; a result other than 0 ends the iteration and is returned. */
+/* Calls handle() for each mapping of a process; a result other than 0 ends the iteration and is returned.
+ * -EBADMSG, -ENOENT, -ESRCH. */
 int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const struct proc_mapping *mapping),
 		  void *user);
-
-/* Parses one line, which it modifies. -EBADMSG. */
-int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 
 /* Decodes, in place, blanks and backslashes in a path of mountinfo, where a blank is \040. */
 void proc_unescape(char *text);
@@ -80,8 +77,7 @@ int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 
 /* Returns the number of bytes that a process has caused to be written to storage, from /proc/PID/io.
- * Errors: -EBADMSG; for reading also -EACCES, ... */
-int proc_written_parse(const char *text, uint64_t *ret_bytes);
+ * -EBADMSG, -EACCES, ... */
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
 
 /* Lists up to PROC_WRITE_DEVICES file systems (st_dev) on which the process has files open for writing.
@@ -94,14 +90,12 @@ struct proc_cpu_ticks {
 	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;
 };
 
-/* Errors: -EBADMSG; for reading also -ENOENT. */
-int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks);
+/* -EBADMSG, -ENOENT. */
 int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks);
 
 struct proc_meminfo {
 	uint64_t total_bytes, free_bytes, available_bytes, cached_bytes, dirty_bytes, writeback_bytes;
 };
 
-/* Errors: -EBADMSG; for reading also -ENOENT. */
-int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo);
+/* -EBADMSG, -ENOENT. */
 int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo);

@@ -79,9 +79,6 @@ struct proc_link {
 	uint64_t inode; /* inode of a pipe or socket; else 0 */
 };
 
-/* Parses the text of a link in /proc/PID/fd. Never fails. */
-struct proc_link proc_link_parse(const char *text);
-
 /* Returns the kind of file behind descriptor fd of a process. -ENOENT, -EACCES. */
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link);
 

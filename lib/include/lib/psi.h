@@ -17,9 +17,6 @@ struct psi {
 	bool has_full;
 };
 
-/* -EBADMSG. */
-int psi_parse(const char *text, struct psi *ret_psi);
-
 /* path is the whole path, such as "/proc/pressure/io". -ENOENT: the kernel has no PSI; -EOPNOTSUPP: it is
- * compiled in but switched off. */
+ * compiled in but switched off; -EBADMSG. */
 int psi_read(const char *path, struct psi *ret_psi);

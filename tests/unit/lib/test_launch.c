@@ -41,14 +41,23 @@ static void test_runs_only_when_told(void **state)
 	assert_int_equal(unlink(path), 0);
 }
 
-static void test_abandoned_never_runs(void **state)
+static int refuse(void *user, pid_t pid, struct error *err)
+{
+	*(pid_t *)user = pid;
+	return error_set(err, -EPERM, "not this one");
+}
+
+static void test_a_command_that_cannot_be_watched_never_runs(void **state)
 {
 	char *const argv[] = {touch, path, NULL};
-	struct launch launch;
+	struct error err = ERROR_INIT;
+	pid_t pid = 0, unset = 7;
 
-	assert_int_equal(launch_prepare(argv, NULL, &launch, NULL), 0);
-	launch_abandon(&launch);
-	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
+	assert_int_equal(launch_watched(argv, NULL, refuse, &pid, &unset, &err), -EPERM);
+	assert_string_equal(err.text, "not this one");
+	assert_int_equal(unset, 7);
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, NULL, 0), -1);
 	assert_int_equal(access(path, F_OK), -1);
 }
 
@@ -65,4 +74,5 @@ static void test_no_such_command(void **state)
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_runs_only_when_told),
-		   cmocka_unit_test(test_abandoned_never_runs), cmocka_unit_test(test_no_such_command))
+		   cmocka_unit_test(test_a_command_that_cannot_be_watched_never_runs),
+		   cmocka_unit_test(test_no_such_command))

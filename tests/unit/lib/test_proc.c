@@ -92,8 +92,10 @@ static void test_status_has_ids_memory_and_switches(void **state)
 	assert_true(status.effective_capabilities == 0x1fffeffffffULL);
 	assert_int_equal(status.voluntary_switches, 12);
 	assert_int_equal(status.forced_switches, 34);
-	assert_int_equal(proc_status_parse("Tgid:\t1\n", &status), -EBADMSG);
-	assert_int_equal(proc_status_parse("", &status), -EBADMSG);
+	write_text(root, "42/status", "Tgid:\t1\n");
+	assert_int_equal(proc_status_read(root, 42, &status), -EBADMSG);
+	write_text(root, "42/status", "");
+	assert_int_equal(proc_status_read(root, 42, &status), -EBADMSG);
 }
 
 static void test_cmdline_and_comm(void **state)
@@ -195,7 +197,8 @@ static void test_the_machine_s_ticks_and_memory_are_read(void **state)
 	assert_int_equal(ticks.user, 1);
 	assert_int_equal(ticks.iowait, 5);
 	assert_int_equal(ticks.steal, 8);
-	assert_int_equal(proc_cpu_ticks_parse("cpu  1 2 3", &ticks), -EBADMSG);
+	write_text(root, "stat", "cpu  1 2 3");
+	assert_int_equal(proc_cpu_ticks_read(root, &ticks), -EBADMSG);
 	write_text(root, "meminfo",
 		   "MemTotal:  100 kB\nMemFree: 50 kB\nMemAvailable: 60 kB\nSwapCached: 1 kB\n"
 		   "Cached: 7 kB\nDirty: 3 kB\nWriteback: 2 kB\n");
@@ -203,7 +206,8 @@ static void test_the_machine_s_ticks_and_memory_are_read(void **state)
 	assert_int_equal(memory.total_bytes, 100 * 1024);
 	assert_int_equal(memory.available_bytes, 60 * 1024);
 	assert_int_equal(memory.cached_bytes, 7 * 1024);
-	assert_int_equal(proc_meminfo_parse("MemTotal: 1 kB\n", &memory), -EBADMSG);
+	write_text(root, "meminfo", "MemTotal: 1 kB\n");
+	assert_int_equal(proc_meminfo_read(root, &memory), -EBADMSG);
 }
 
 static void test_the_real_proc_is_readable(void **state)

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/cleanup.h"
 #include "lib/proc_task.h"
 
 static void test_schedstat_has_time_and_slices(void **state)
@@ -119,14 +120,25 @@ static void test_wait_channels_of_many_kernels_are_known(void **state)
 
 static void test_links_tell_kind_and_inode(void **state)
 {
-	assert_int_equal(proc_link_parse("pipe:[1164567]").file, PROC_FILE_PIPE);
-	assert_int_equal(proc_link_parse("pipe:[1164567]").inode, 1164567);
-	assert_int_equal(proc_link_parse("socket:[9]").file, PROC_FILE_SOCKET);
-	assert_int_equal(proc_link_parse("/data/train/0.jpg").file, PROC_FILE_REGULAR);
-	assert_int_equal(proc_link_parse("/dev/shm/torch_1").file, PROC_FILE_REGULAR);
-	assert_int_equal(proc_link_parse("/dev/nvidia0").file, PROC_FILE_DEVICE);
-	assert_int_equal(proc_link_parse("anon_inode:[eventfd]").file, PROC_FILE_OTHER);
-	assert_int_equal(proc_link_parse("").file, PROC_FILE_OTHER);
+	static const struct {
+		const char *link;
+		struct proc_link expected;
+	} cases[] = {
+	    {"pipe:[1164567]", {PROC_FILE_PIPE, 1164567}}, {"socket:[9]", {PROC_FILE_SOCKET, 9}},
+	    {"/data/train/0.jpg", {PROC_FILE_REGULAR, 0}}, {"/dev/shm/torch_1", {PROC_FILE_REGULAR, 0}},
+	    {"/dev/nvidia0", {PROC_FILE_DEVICE, 0}},       {"anon_inode:[eventfd]", {PROC_FILE_OTHER, 0}},
+	};
+	_cleanup_(freep) char *path = path_in(*state, "77/fd/3");
+	struct proc_link link;
+
+	make_folders(*state, "77/fd");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		assert_int_equal(symlink(cases[i].link, path), 0);
+		assert_int_equal(proc_link_read(*state, 77, 3, &link), 0);
+		assert_int_equal(link.file, cases[i].expected.file);
+		assert_int_equal(link.inode, cases[i].expected.inode);
+		unlink(path);
+	}
 }
 
 /* Lists the pipes above standard error, each once and in order, in a tree like /proc. */
@@ -180,5 +192,5 @@ UNIT_TESTS(cmocka_unit_test(test_schedstat_has_time_and_slices),
 	   cmocka_unit_test(test_damaged_syscall_lines_are_refused),
 	   cmocka_unit_test(test_io_counts_are_parsed),
 	   cmocka_unit_test(test_wait_channels_of_many_kernels_are_known),
-	   cmocka_unit_test(test_links_tell_kind_and_inode), IN_FOLDER(test_pipes_of_a_fixture),
+	   IN_FOLDER(test_links_tell_kind_and_inode), IN_FOLDER(test_pipes_of_a_fixture),
 	   cmocka_unit_test(test_cpu_time_of_a_process_grows))

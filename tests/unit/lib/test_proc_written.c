@@ -12,18 +12,21 @@
 #include "lib/proc.h"
 #include "tests/support.h"
 
-static void test_written_bytes_are_parsed(void **state)
+static void test_written_bytes_are_read(void **state)
 {
-	uint64_t bytes;
+	static const char *const damaged[] = {"rchar: 5\n", "rchar: 5\nwrite_bytes: many\n", ""};
+	uint64_t bytes = 0;
 
-	assert_int_equal(proc_written_parse("rchar: 5\nwchar: 6\nread_bytes: 7\nwrite_bytes: 8\n"
-					    "cancelled_write_bytes: 9\n",
-					    &bytes),
-			 0);
+	write_text(*state, "9/io",
+		   "rchar: 5\nwchar: 6\nsyscr: 1\nsyscw: 1\nread_bytes: 7\nwrite_bytes: 8\n"
+		   "cancelled_write_bytes: 9\n");
+	assert_int_equal(proc_written_read(*state, 9, &bytes), 0);
 	assert_int_equal(bytes, 8);
-	assert_int_equal(proc_written_parse("rchar: 5\n", &bytes), -EBADMSG);
-	assert_int_equal(proc_written_parse("rchar: 5\nwrite_bytes: many\n", &bytes), -EBADMSG);
-	assert_int_equal(proc_written_parse("", &bytes), -EBADMSG);
+	for (size_t i = 0; i < sizeof(damaged) / sizeof(damaged[0]); i++) {
+		write_text(*state, "9/io", damaged[i]);
+		assert_int_equal(proc_written_read(*state, 9, &bytes), -EBADMSG);
+	}
+	assert_int_equal(proc_written_read(*state, 10, &bytes), -ENOENT);
 }
 
 static bool has(const uint64_t *devices, int n, uint64_t device)
@@ -59,35 +62,28 @@ static void test_a_file_open_for_writing_shows_its_device(void **state)
 static void test_hostile_files_fill_the_given_space_only(void **state)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];
-	char base[] = "/tmp/diesel-proc-XXXXXX", path[128], line[200];
+	const char *base = *state;
+	char mounts[4096];
+	size_t n = 0;
 
-	assert_non_null(mkdtemp(base));
-	snprintf(path, sizeof(path), "%s/9", base);
-	assert_int_equal(mkdir(path, 0700), 0);
+	make_folders(base, "9");
 	assert_int_equal(proc_write_devices(base, 9, devices), -ENOENT);
-	snprintf(path, sizeof(path), "%s/9/fdinfo", base);
-	assert_int_equal(mkdir(path, 0700), 0);
+	make_folders(base, "9/fdinfo");
 	assert_int_equal(proc_write_devices(base, 9, devices), 0);
 	for (unsigned i = 0; i < 30; i++) {
-		FILE *f;
+		char name[32];
 
-		snprintf(path, sizeof(path), "%s/9/fdinfo/%u", base, i);
-		f = fopen(path, "w");
-		assert_non_null(f);
-		fprintf(f, i % 3 ? "pos:\t0\nflags:\t0100001\nmnt_id:\t%u\n" : "flags: x\nmnt_id:\n%u", i);
-		fclose(f);
-		snprintf(path, sizeof(path), "%s/9/mountinfo", base);
-		f = fopen(path, "a");
-		assert_non_null(f);
+		snprintf(name, sizeof(name), "9/fdinfo/%u", i);
+		write_format(base, name,
+			     i % 3 ? "pos:\t0\nflags:\t0100001\nmnt_id:\t%u\n" : "flags: x\nmnt_id:\n%u", i);
 		for (unsigned k = 0; k < 2; k++)
-			fprintf(f, "%u 1 8:%u / / rw - ext4 /dev/sda rw\nnone\n", i, i);
-		fclose(f);
+			n += (size_t)snprintf(mounts + n, sizeof(mounts) - n,
+					      "%u 1 8:%u / / rw - ext4 /dev/sda rw\nnone\n", i, i);
 	}
+	write_text(base, "9/mountinfo", mounts);
 	assert_int_equal(proc_write_devices(base, 9, devices), PROC_WRITE_DEVICES);
-	snprintf(line, sizeof(line), "rm -r %s", base);
-	assert_int_equal(system(line), 0);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_written_bytes_are_parsed),
+UNIT_TESTS(IN_FOLDER(test_written_bytes_are_read),
 	   cmocka_unit_test(test_a_file_open_for_writing_shows_its_device),
-	   cmocka_unit_test(test_hostile_files_fill_the_given_space_only))
+	   IN_FOLDER(test_hostile_files_fill_the_given_space_only))

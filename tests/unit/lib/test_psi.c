@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/unit/test.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "lib/cleanup.h"
 #include "lib/psi.h"
+
+/* Reads a pressure file with this text. */
+static int read_pressure(void **state, const char *text, struct psi *ret)
+{
+	_cleanup_(freep) char *path = path_in(*state, "io");
+
+	write_text(*state, "io", text);
+	return psi_read(path, ret);
+}
 
 static void test_both_lines_of_pressure_are_read(void **state)
 {
 	struct psi psi;
 
-	assert_int_equal(psi_parse("some avg10=1.50 avg60=2.00 avg300=25.00 total=123\n"
-				   "full avg10=0.00 avg60=0.50 avg300=0.00 total=7\n",
-				   &psi),
+	assert_int_equal(read_pressure(state,
+				       "some avg10=1.50 avg60=2.00 avg300=25.00 total=123\n"
+				       "full avg10=0.00 avg60=0.50 avg300=0.00 total=7\n",
+				       &psi),
 			 0);
 	assert_true(psi.some.avg10_ratio > 0.0149 && psi.some.avg10_ratio < 0.0151);
 	assert_true(psi.some.avg300_ratio == 0.25);
@@ -25,7 +36,7 @@ static void test_cpu_without_full(void **state)
 {
 	struct psi psi;
 
-	assert_int_equal(psi_parse("some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n", &psi), 0);
+	assert_int_equal(read_pressure(state, "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n", &psi), 0);
 	assert_false(psi.has_full);
 	assert_int_equal(psi.full.total_ns, 0);
 }
@@ -45,7 +56,7 @@ static void test_damaged_pressure_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		struct psi psi = {.some.total_ns = 99};
 
-		assert_int_equal(psi_parse(texts[i], &psi), -EBADMSG);
+		assert_int_equal(read_pressure(state, texts[i], &psi), -EBADMSG);
 		assert_int_equal(psi.some.total_ns, 99);
 	}
 }
@@ -57,6 +68,5 @@ static void test_missing_pressure_is_an_error(void **state)
 	assert_int_equal(psi_read("/nonexistent/pressure", &psi), -ENOENT);
 }
 
-UNIT_TESTS(cmocka_unit_test(test_both_lines_of_pressure_are_read), cmocka_unit_test(test_cpu_without_full),
-	   cmocka_unit_test(test_damaged_pressure_is_refused),
-	   cmocka_unit_test(test_missing_pressure_is_an_error))
+UNIT_TESTS(IN_FOLDER(test_both_lines_of_pressure_are_read), IN_FOLDER(test_cpu_without_full),
+	   IN_FOLDER(test_damaged_pressure_is_refused), cmocka_unit_test(test_missing_pressure_is_an_error))

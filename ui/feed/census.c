@@ -15,52 +15,6 @@
 #define CHECK_LAST_NS  (60 * NS_PER_S)
 #define ANCESTORS_MAX  64
 
-struct census {
-	const char *root;
-	pid_t *only, own;
-	size_t n_only;
-	struct census_process *items; /* sorted by pid */
-	size_t n, n_allocated;
-	uint32_t scan;
-};
-
-int census_new(const char *root, const pid_t *only, size_t n_only, struct census **ret_census)
-{
-	struct census *census = calloc(1, sizeof(*census));
-
-	if (!census)
-		return -ENOMEM;
-	census->root = root;
-	census->own = getpid();
-	if (n_only) {
-		census->only = calloc(n_only, sizeof(*only));
-		if (!census->only) {
-			free(census);
-			return -ENOMEM;
-		}
-		memcpy(census->only, only, n_only * sizeof(*only));
-		census->n_only = n_only;
-	}
-	*ret_census = census;
-	return 0;
-}
-
-struct census *census_free(struct census *census)
-{
-	if (!census)
-		return NULL;
-	free(census->only);
-	free(census->items);
-	free(census);
-	return NULL;
-}
-
-const struct census_process *census_list(const struct census *census, size_t *ret_n)
-{
-	*ret_n = census->n;
-	return census->items;
-}
-
 static int compare_pid(const void *key, const void *item)
 {
 	pid_t pid = *(const pid_t *)key, other = ((const struct census_process *)item)->pid;
@@ -104,7 +58,7 @@ static void look(struct census *census, struct census_process *process, uint64_t
 	process->start_ticks = stat.start_ticks;
 	process->parent = stat.parent;
 	process->is_kernel = stat.parent == 2 || process->pid == 2;
-	if (!process->is_kernel && process->pid != census->own)
+	if (!process->is_kernel && process->pid != getpid())
 		process->has_library =
 		    proc_mappings(census->root, process->pid, is_training_library, NULL) > 0;
 	process->trains = census->n_only ? is_chosen(census, process->pid) : process->has_library;

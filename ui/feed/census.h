@@ -12,9 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/types.h>
-
-struct census;
 
 struct census_process {
 	pid_t pid, parent;
@@ -29,17 +28,27 @@ struct census_process {
 	uint64_t cpu_ns; /* set by the caller: CPU time at the last sample; 0: none yet */
 };
 
-/* Creates a census. root is "/proc". If `only` lists processes, only these are jobs, whatever they have
- * mapped; otherwise all training processes are jobs. Returns 0 or -ENOMEM. */
-int census_new(const char *root, const pid_t *only, size_t n_only, struct census **ret_census);
-struct census *census_free(struct census *census);
+/* Begins as {.root, .only, .n_only}. If `only`, which is borrowed, lists processes, only these are jobs,
+ * whatever they have mapped; otherwise all training processes are jobs. */
+struct census {
+	const char *root; /* "/proc" */
+	const pid_t *only;
+	size_t n_only;
+	struct census_process *items; /* sorted by pid, and valid until the next scan */
+	size_t n, n_allocated;
+	uint32_t scan;
+};
+
+static inline void census_free(struct census *census)
+{
+	free(census->items);
+}
 
 /* Returns 1 if a process started, ended or was classified, 0 if there is no change, or -errno if /proc
  * cannot be read. */
 int census_scan(struct census *census, uint64_t now_ns);
 
-/* Both functions return processes that stay valid until the next scan. census_list() sorts by pid. */
-const struct census_process *census_list(const struct census *census, size_t *ret_n);
+/* NULL: no process had this pid at the last scan. */
 const struct census_process *census_find(const struct census *census, pid_t pid);
 
 /* Writes a short name for a process with this command line: the script ("train.py"), module or program. */

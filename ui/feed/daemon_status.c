@@ -10,6 +10,7 @@
 #include "analyzer/analysis.h"
 #include "census.h"
 #include "client/knob.h"
+#include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/json_read.h"
 #include "ui/state/sample.h"
@@ -372,41 +373,6 @@ static void fill_ready(const json_t *sessions, struct top_sample *sample)
 	}
 }
 
-static int open_answer(const char *text, const char *schema, json_t **ret_root, struct error *err)
-{
-	json_error_t problem;
-	json_t *root = json_loads(text, 0, &problem);
-	const char *found = json_string_value(json_object_get(root, "schema"));
-
-	if (found && !strcmp(found, schema)) {
-		*ret_root = root;
-		return 0;
-	}
-	json_decref(root);
-	return error_set(err, -EBADMSG,
-			 "cannot read dieseld's answer: diesel-top and dieseld must be of the same version");
-}
-
-int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)
-{
-	const json_t *list;
-	json_t *root;
-	int r = open_answer(json, "diesel.status/1", &root, err);
-
-	if (r < 0)
-		return r;
-	fill_daemon(root, &sample->daemon);
-	list = json_object_get(root, "datasets");
-	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
-		r = fill_dataset(json_array_get(list, i), sample);
-	list = json_object_get(root, "jobs");
-	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
-		r = fill_job(json_array_get(list, i), json_object_get(root, "cluster"), now_s, sample);
-	fill_ready(json_object_get(root, "sessions"), sample);
-	json_decref(root);
-	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;
-}
-
 static int fill_decision(const json_t *from, double now_s, struct top_sample *sample)
 {
 	struct decision_sample *to = sample_add(sample, SAMPLE_DECISIONS);
@@ -428,17 +394,45 @@ static int fill_decision(const json_t *from, double now_s, struct top_sample *sa
 	return 0;
 }
 
-int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)
+static int fill_status(const json_t *root, double now_s, struct top_sample *sample)
 {
-	const json_t *list;
-	json_t *root;
-	int r = open_answer(json, "diesel.why/1", &root, err);
+	const json_t *list = json_object_get(root, "datasets");
+	int r = 0;
 
-	if (r < 0)
-		return r;
-	list = json_object_get(root, "decisions");
+	fill_daemon(root, &sample->daemon);
+	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
+		r = fill_dataset(json_array_get(list, i), sample);
+	list = json_object_get(root, "jobs");
+	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
+		r = fill_job(json_array_get(list, i), json_object_get(root, "cluster"), now_s, sample);
+	fill_ready(json_object_get(root, "sessions"), sample);
+	return r;
+}
+
+static int fill_why(const json_t *root, double now_s, struct top_sample *sample)
+{
+	const json_t *list = json_object_get(root, "decisions");
+	int r = 0;
+
 	for (size_t i = 0; r == 0 && i < json_array_size(list) && i < ITEMS_MAX; i++)
 		r = fill_decision(json_array_get(list, i), now_s, sample);
-	json_decref(root);
-	return r < 0 ? error_set(err, r, "no memory for dieseld's answer") : 0;
+	return r;
+}
+
+int daemon_answer_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)
+{
+	static const struct {
+		const char *schema;
+		int (*fill)(const json_t *root, double now_s, struct top_sample *sample);
+	} answers[] = {{"diesel.status/1", fill_status}, {"diesel.why/1", fill_why}};
+	_cleanup_(json_freep) json_t *root = json_loads(json, 0, NULL);
+	const char *schema = json_string_of(root, "schema");
+
+	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+		if (strcmp(schema, answers[i].schema) == 0)
+			return answers[i].fill(root, now_s, sample) < 0
+				   ? error_set(err, -ENOMEM, "no memory for dieseld's answer")
+				   : 0;
+	return error_set(err, -EBADMSG,
+			 "cannot read dieseld's answer: diesel-top and dieseld must be of the same version");
 }

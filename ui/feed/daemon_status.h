@@ -11,12 +11,9 @@
 struct error;
 struct top_sample;
 
-/* Reads "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...). now_s counts from 1970.
- * -EBADMSG: not in this format; -ENOMEM. */
-int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
-
-/* Reads "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
-int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
+/* Reads "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...), or "diesel.why/1": decisions,
+ * the newest first. now_s counts from 1970. -EBADMSG: in neither format; -ENOMEM. */
+int daemon_answer_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
 /* Sets the job's verdict from the shares that the daemon reported. */
 struct job_sample;

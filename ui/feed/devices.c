@@ -15,7 +15,8 @@
 #define SECTOR_BYTES 512.0 /* unit of the counters in diskstats, whatever the disk's sector size */
 #define DISKS_MAX    256
 
-bool devices_parse(const char *line, struct disk *ret_disk)
+/* Parses one line. Returns false if the disk has done no I/O, or the line is not one of diskstats. */
+static bool parse(const char *line, struct disk *ret_disk)
 {
 	struct disk d = {0};
 	unsigned int major, minor;
@@ -79,7 +80,7 @@ int devices_sample(struct devices *devices, const char *root, uint64_t now_ns, s
 		return -ENOMEM;
 	rest = text;
 	for (const char *line; r == 0 && n < DISKS_MAX && (line = strsep(&rest, "\n"));)
-		if (devices_parse(line, &disks[n])) {
+		if (parse(line, &disks[n])) {
 			r = add(&disks[n], find(devices, disks[n].name), s, sample);
 			n++;
 		}

@@ -3,10 +3,9 @@
 
 /* Reads the activity of the machine's disks from /proc/diskstats. */
 
-#include <stdlib.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 struct top_sample;
 
@@ -29,6 +28,3 @@ static inline void devices_free(struct devices *devices)
 	free(devices->disks);
 	*devices = (struct devices){0};
 }
-
-/* Parses one line. Returns false if the disk has done no I/O, or the line is not one of diskstats. */
-bool devices_parse(const char *line, struct disk *ret_disk);

@@ -47,6 +47,9 @@ struct feed_ops {
 	int (*seek)(struct feed *feed, enum feed_seek where, const char *time, struct error *err);
 	/* Reels only, else NULL: returns the number of damaged records skipped so far. */
 	size_t (*n_skipped)(const struct feed *feed);
+	/* A node's feed only, else NULL: returns the root process of the job that `pid` belongs to; 0: it
+	 * belongs to no job. */
+	pid_t (*job_of)(const struct feed *feed, pid_t pid);
 	void (*close)(struct feed *feed);
 };
 
@@ -64,10 +67,6 @@ struct node_options {
  * sample says so. */
 int feed_node_open(const struct node_options *options, struct feed **ret_feed, struct error *err);
 
-/* For a node's feed only: returns the root process of the job that `pid` belongs to; 0: it belongs to no job.
- */
-pid_t feed_node_job_of(const struct feed *feed, pid_t pid);
-
 /* Opens a feed of the jobs that dieseld reports. socket: NULL for the default. dieseld may be absent, start
  * later, and restart. */
 int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err);
@@ -76,7 +75,8 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
  * may be absent, start later, and restart. -EINVAL: not a valid URL. */
 int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err);
 
-/* Combines a node's feed and a daemon's. Takes ownership of both, also on failure. */
+/* Combines a node's feed and a daemon's: the node's view of its jobs, and the daemon's report on the same
+ * jobs. Takes ownership of both, also on failure. */
 int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_feed, struct error *err);
 
 struct replay_options {

@@ -127,9 +127,9 @@ static int fill(struct daemon_feed *feed, const struct daemon_answer *answer, ui
 	if (answer->status && age_s < STALE_S) {
 		double at_s = sample->time_s - fmax(age_s, 0);
 
-		r = daemon_status_fill(answer->status, at_s, sample, &err);
+		r = daemon_answer_fill(answer->status, at_s, sample, &err);
 		if (r == 0 && answer->why)
-			r = daemon_why_fill(answer->why, at_s, sample, &err);
+			r = daemon_answer_fill(answer->why, at_s, sample, &err);
 		daemon->age_s = fmax(age_s, 0);
 		feed->was_up |= r == 0;
 		fill_rate(feed, daemon, at_s);

@@ -60,7 +60,7 @@ struct node {
 	char how[SAMPLE_ERROR_BYTES]; /* text for the header: the method in use, and the reason if it is not
 					 the best one */
 	struct live *live;
-	struct census *census;
+	struct census census;
 	struct node_job *jobs;
 	size_t n_jobs;
 	struct host host;
@@ -94,9 +94,17 @@ static void add_name(char *names, size_t size, const char *name)
 		snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
 }
 
-/* Adds one GPU, as gpus_sample() does. */
-static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
-		    void *user, struct top_sample *sample)
+/* Returns the job that the process belongs to, or NULL. */
+static const struct node_job *job_of(const struct node *node, const struct census_process *process)
+{
+	for (size_t i = 0; process && process->root && i < node->n_jobs; i++)
+		if (node->jobs[i].root == process->root)
+			return &node->jobs[i];
+	return NULL;
+}
+
+static int add_gpu(const struct node *node, const struct nvml_gpu *gpu, size_t index,
+		   struct top_sample *sample)
 {
 	struct gpu_sample_row *to = sample_add(sample, SAMPLE_GPUS);
 
@@ -110,20 +118,19 @@ static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_
 	to->power_w = gpu->power_w;
 	to->n_processes = gpu->n_pids;
 	for (size_t i = 0; i < gpu->n_pids; i++) {
-		const char *name = job_of(user, gpu->pids[i]);
+		const struct node_job *job = job_of(node, census_find(&node->census, gpu->pids[i]));
 
-		if (name)
-			add_name(to->jobs, sizeof(to->jobs), name);
+		if (job)
+			add_name(to->jobs, sizeof(to->jobs), job->name);
 	}
 	return 0;
 }
 
-/* Adds the GPUs to the sample. job_of() returns the name of the job that a process belongs to, or NULL.
- * Without NVML no GPU is added, and sample->host.gpus says why. Opens NVML once; if that fails, it is not
- * tried again. -ENOMEM. */
-static int gpus_sample(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
-		       struct top_sample *sample)
+/* Adds the GPUs, and which jobs compute on them. Without NVML no GPU is added, and sample->host.gpus says
+ * why. Opens NVML once; if that fails, it is not tried again. -ENOMEM. */
+static int add_gpus(struct node *node, struct top_sample *sample)
 {
+	struct gpus *gpus = &node->gpus;
 	_cleanup_(freep) struct nvml_gpu *found = NULL;
 	struct error err = ERROR_INIT;
 	size_t n;
@@ -142,7 +149,7 @@ static int gpus_sample(struct gpus *gpus, const char *(*job_of)(void *user, pid_
 	if (!n)
 		snprintf(sample->host.gpus, sizeof(sample->host.gpus), "NVML knows no GPU");
 	for (size_t i = 0; i < n; i++)
-		if (gpus_add(&found[i], i, job_of, user, sample))
+		if (add_gpu(node, &found[i], i, sample))
 			return -ENOMEM;
 	return 0;
 }
@@ -210,7 +217,7 @@ static int job_add(struct node *node, const struct census_process *process)
 
 static bool is_still_job(const struct node *node, const struct node_job *job)
 {
-	const struct census_process *process = census_find(node->census, job->root);
+	const struct census_process *process = census_find(&node->census, job->root);
 
 	return process && process->start_ticks == job->start_ticks && process->root == job->root;
 }
@@ -250,15 +257,11 @@ static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, c
 /* Attaches to new jobs, and drops jobs that have ended. -ENOMEM. */
 static int node_jobs_update(struct node *node)
 {
-	const struct census_process *list;
-	size_t n;
-
 	keep_jobs(node, is_still_job);
-	list = census_list(node->census, &n);
-	for (size_t i = 0; i < n; i++) {
-		if (list[i].root != list[i].pid || is_known(node, &list[i]))
-			continue;
-		if (job_add(node, &list[i]))
+	for (size_t i = 0; i < node->census.n; i++) {
+		const struct census_process *process = &node->census.items[i];
+
+		if (process->root == process->pid && !is_known(node, process) && job_add(node, process))
 			return -ENOMEM;
 	}
 	return 0;
@@ -271,24 +274,22 @@ static void add_resources(struct node *node, const struct node_job *job, uint64_
 	double s = node->sampled_ns ? (double)(now_ns - node->sampled_ns) / 1e9 : 0;
 	uint64_t used_ns = 0;
 	bool any = false;
-	struct census_process *list;
-	size_t n;
 
-	list = (struct census_process *)census_list(node->census, &n);
 	to->n_processes = 0;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < node->census.n; i++) {
+		struct census_process *process = &node->census.items[i];
 		uint64_t cpu_ns;
 
-		if (list[i].root != job->root)
+		if (process->root != job->root)
 			continue;
 		to->n_processes++;
-		if (proc_cpu_ns(list[i].pid, &cpu_ns))
+		if (proc_cpu_ns(process->pid, &cpu_ns))
 			continue;
-		if (list[i].cpu_ns && cpu_ns >= list[i].cpu_ns) {
-			used_ns += cpu_ns - list[i].cpu_ns;
+		if (process->cpu_ns && cpu_ns >= process->cpu_ns) {
+			used_ns += cpu_ns - process->cpu_ns;
 			any = true;
 		}
-		list[i].cpu_ns = cpu_ns;
+		process->cpu_ns = cpu_ns;
 	}
 	if (any && s > 0)
 		to->cpu_ratio = (double)used_ns / 1e9 / s;
@@ -431,23 +432,6 @@ static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now
 	return r;
 }
 
-static const char *name_of(void *user, pid_t pid)
-{
-	const struct node *node = user;
-	const struct census_process *process = census_find(node->census, pid);
-
-	for (size_t i = 0; process && i < node->n_jobs; i++)
-		if (node->jobs[i].root == process->root)
-			return node->jobs[i].name;
-	return NULL;
-}
-
-/* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
-static int node_gpus_sample(struct node *node, struct top_sample *sample)
-{
-	return gpus_sample(&node->gpus, name_of, node, sample);
-}
-
 #define TASKS_MAX 4096 /* maximum over all jobs; more are left out */
 
 /* Counters of a task at the last sample, for rates. */
@@ -567,22 +551,12 @@ static int add_process(struct node *node, const struct node_job *job, const stru
 	return r;
 }
 
-static const struct node_job *job_of(const struct node *node, const struct census_process *process)
-{
-	for (size_t i = 0; process->root && i < node->n_jobs; i++)
-		if (node->jobs[i].root == process->root)
-			return &node->jobs[i];
-	return NULL;
-}
-
 /* Adds the jobs' processes, if they are wanted. -ENOMEM. */
 static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
 			       struct top_sample *sample)
 {
 	double s = node->tasks_sampled_ns ? (double)(now_ns - node->tasks_sampled_ns) / 1e9 : 0;
-	const struct census_process *list;
 	struct node_task *old;
-	size_t n;
 	int r = 0;
 
 	if (!(wanted & FEED_WANT_WORKERS))
@@ -591,12 +565,12 @@ static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t 
 	if (!node->tasks_new)
 		return -ENOMEM;
 	node->n_tasks_new = 0;
-	list = census_list(node->census, &n);
-	for (size_t i = 0; r == 0 && i < n; i++) {
-		const struct node_job *job = job_of(node, &list[i]);
+	for (size_t i = 0; r == 0 && i < node->census.n; i++) {
+		const struct census_process *process = &node->census.items[i];
+		const struct node_job *job = job_of(node, process);
 
 		if (job)
-			r = add_process(node, job, &list[i], wanted & FEED_WANT_THREADS, s, sample);
+			r = add_process(node, job, process, wanted & FEED_WANT_THREADS, s, sample);
 	}
 	qsort(node->tasks_new, node->n_tasks_new, sizeof(*node->tasks_new), compare_task);
 	old = node->tasks;
@@ -764,7 +738,7 @@ static void node_poll(struct node *node, uint64_t now_ns)
 static int scan(struct node *node, uint64_t now_ns)
 {
 	uint64_t cpu_ns = budget_cpu_ns();
-	int r = census_scan(node->census, now_ns);
+	int r = census_scan(&node->census, now_ns);
 
 	if (r > 0)
 		r = node_jobs_update(node);
@@ -803,7 +777,7 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
 	if (r == 0 && wanted & FEED_WANT_DEVICES)
 		r = devices_sample(&node->devices, "/proc", now_ns, sample);
 	if (r == 0 && wanted & FEED_WANT_GPUS)
-		r = node_gpus_sample(node, sample);
+		r = add_gpus(node, sample);
 	node_self_sample(node, now_ns, sample);
 	node->sampled_ns = now_ns;
 	if (r < 0) {
@@ -824,13 +798,21 @@ static void node_close(struct feed *feed)
 	free(node->tasks);
 	devices_free(&node->devices);
 	nvml_close(node->gpus.nvml);
-	census_free(node->census);
+	census_free(&node->census);
 	live_free(node->live);
 	source_close(node->source);
 	free(node);
 }
 
-static const struct feed_ops node_ops = {.work = work, .sample = take_sample, .close = node_close};
+static pid_t root_of(const struct feed *feed, pid_t pid)
+{
+	const struct census_process *process = census_find(&((const struct node *)feed)->census, pid);
+
+	return process ? process->root : 0;
+}
+
+static const struct feed_ops node_ops = {
+    .work = work, .sample = take_sample, .job_of = root_of, .close = node_close};
 
 /* Opens BPF, or /proc if the kernel refuses BPF; node->how names the one in use. */
 static int open_source(struct node *node, bool sampled, struct error *err)
@@ -864,11 +846,8 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	node->feed.ops = &node_ops;
 	node->poll_budget = (struct budget){.interval_ns = POLL_NS, .ratio = POLL_RATIO};
 	node->scan_budget = (struct budget){.interval_ns = SCAN_NS, .ratio = SCAN_RATIO};
-	r = census_new("/proc", options->pids, options->n_pids, &node->census);
-	if (r < 0)
-		error_set(err, r, "not enough memory to start diesel-top");
-	else
-		r = open_source(node, options->sampled, err);
+	node->census = (struct census){.root = "/proc", .only = options->pids, .n_only = options->n_pids};
+	r = open_source(node, options->sampled, err);
 	if (node->sampled)
 		node->poll_budget.ratio = POLL_SAMPLED_RATIO;
 	config.window_ns = node->sampled ? WINDOW_SAMPLED_NS : WINDOW_NS;
@@ -883,11 +862,4 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	}
 	*ret_feed = &node->feed;
 	return 0;
-}
-
-pid_t feed_node_job_of(const struct feed *feed, pid_t pid)
-{
-	const struct census_process *process = census_find(((const struct node *)feed)->census, pid);
-
-	return process ? process->root : 0;
 }

@@ -8,7 +8,7 @@
 
 #include "ui/feed/daemon_status.h"
 #include "lib/error.h"
-#include "ui/feed/merge.h"
+#include "ui/feed/feed.h"
 #include "ui/state/sample.h"
 
 static const char status[] =
@@ -58,13 +58,13 @@ static void test_nothing_is_cut(void **state)
 				  "\", \"effect\": {\"text\": \"" LONG_TEXT "\"}}]}";
 	struct top_sample *sample = sample_new();
 
-	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+	assert_int_equal(daemon_answer_fill(answer, 1000, sample, NULL), 0);
 	assert_string_equal(sample->daemon.sensing, "client: " LONG_TEXT);
 	assert_string_equal(sample->daemon.tuner, "auto; history is not kept: " LONG_TEXT);
 	assert_string_equal(sample->jobs[0].remark, LONG_TEXT);
 	assert_true(sample->jobs[0].served.n_decoded == SAMPLE_UNKNOWN);
 	assert_string_equal(sample->jobs[0].served.why, LONG_TEXT "; " LONG_TEXT);
-	assert_int_equal(daemon_why_fill(why, 1000, sample, NULL), 0);
+	assert_int_equal(daemon_answer_fill(why, 1000, sample, NULL), 0);
 	assert_string_equal(sample->decisions[0].why, LONG_TEXT);
 	assert_string_equal(sample->decisions[0].effect, LONG_TEXT);
 	sample_free(sample);
@@ -74,7 +74,7 @@ static void test_a_status_fills_a_sample(void **state)
 {
 	struct top_sample *sample = sample_new();
 
-	assert_int_equal(daemon_status_fill(status, 1000, sample, NULL), 0);
+	assert_int_equal(daemon_answer_fill(status, 1000, sample, NULL), 0);
 	assert_string_equal(sample->daemon.state, "up");
 	assert_float_equal(sample->daemon.cache_used_bytes, 323, 0);
 	assert_float_equal(sample->daemon.cache_borrowed_bytes, 200, 0);
@@ -140,7 +140,7 @@ static void test_verdicts_are_the_analyzer_s(void **state)
 		    answer, sizeof(answer),
 		    "{\"schema\": \"diesel.status/1\", \"jobs\": [{\"id\": 3, \"now\": {\"shares\": {%s}}}]}",
 		    cases[i].shares);
-		assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+		assert_int_equal(daemon_answer_fill(answer, 1000, sample, NULL), 0);
 		assert_string_equal(sample->jobs[0].verdict, cases[i].verdict);
 		sample_free(sample);
 	}
@@ -151,7 +151,7 @@ static void test_a_dry_run_s_decision_is_told_as_one(void **state)
 	struct top_sample *sample = sample_new();
 
 	assert_int_equal(
-	    daemon_why_fill(
+	    daemon_answer_fill(
 		"{\"schema\": \"diesel.why/1\", \"decisions\": [{\"job\": 3, \"job_name\": \"a\","
 		"\"knob\": \"prefetch-chunks\", \"from\": 4, \"to\": 8, \"applied\": false, \"time\": 5,"
 		"\"reason\": \"r\", \"effect\": null}, {}, 7]}",
@@ -169,12 +169,12 @@ static void test_strange_answers_leave_unknowns(void **state)
 	struct top_sample *sample = sample_new();
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(daemon_status_fill("", 0, sample, &err), -EBADMSG);
-	assert_int_equal(daemon_status_fill("{\"schema\": \"diesel.status/9\"}", 0, sample, &err), -EBADMSG);
-	assert_int_equal(daemon_why_fill(status, 0, sample, &err), -EBADMSG);
+	assert_int_equal(daemon_answer_fill("", 0, sample, &err), -EBADMSG);
+	assert_int_equal(daemon_answer_fill("{\"schema\": \"diesel.status/9\"}", 0, sample, &err), -EBADMSG);
+	assert_int_equal(daemon_answer_fill("{\"schema\": \"diesel.why/2\"}", 0, sample, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "version"));
 	assert_int_equal(
-	    daemon_status_fill("{\"schema\": \"diesel.status/1\", \"jobs\": [1, {\"now\": 3, \"knobs\": []}],"
+	    daemon_answer_fill("{\"schema\": \"diesel.status/1\", \"jobs\": [1, {\"now\": 3, \"knobs\": []}],"
 			       "\"cache\": 4, \"sessions\": {}}",
 			       0, sample, &err),
 	    0);
@@ -184,12 +184,43 @@ static void test_strange_answers_leave_unknowns(void **state)
 	sample_free(sample);
 }
 
-static uint64_t job_of(void *user, uint64_t pid)
+/* A feed with one sample. */
+struct fake {
+	struct feed feed;
+	struct top_sample *sample;
+};
+
+static int take_fake(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct top_sample **ret_sample,
+		     struct error *err)
+{
+	*ret_sample = ((struct fake *)feed)->sample;
+	return 0;
+}
+
+/* The trainer 1234 is a child of process 1000, with which the node's job began. */
+static pid_t job_of(const struct feed *feed, pid_t pid)
 {
 	return pid == 1234 ? 1000 : 0;
 }
 
-/* The trainer 1234 is a child of process 1000, with which the node's job began. */
+static void close_fake(struct feed *feed)
+{
+}
+
+/* Returns the sample that both together give. Takes the two. */
+static struct top_sample *merged(struct top_sample *node, struct top_sample *daemon)
+{
+	static const struct feed_ops ops = {.sample = take_fake, .job_of = job_of, .close = close_fake};
+	struct fake fakes[] = {{{&ops}, node}, {{&ops}, daemon}};
+	struct top_sample *sample;
+	struct feed *both;
+
+	assert_int_equal(feed_both_open(&fakes[0].feed, &fakes[1].feed, &both, NULL), 0);
+	assert_int_equal(both->ops->sample(both, 0, 0, &sample, NULL), 0);
+	feed_close(both);
+	return sample;
+}
+
 static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
@@ -200,9 +231,9 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 	job->pid = 1000;
 	job->share[SHARE_DEVICE] = 0.9;
 	job->steps_per_s = 13;
-	assert_int_equal(daemon_status_fill(status, 1000, daemon, NULL), 0);
+	assert_int_equal(daemon_answer_fill(status, 1000, daemon, NULL), 0);
 	((struct job_sample *)sample_add(daemon, SAMPLE_JOBS))->pid = 4;
-	assert_int_equal(merge_daemon(node, daemon, job_of, NULL), 0);
+	node = merged(node, daemon);
 	assert_int_equal(node->n_jobs, 2);
 	job = &node->jobs[0];
 	assert_string_equal(job->id, "1000.5");
@@ -214,7 +245,6 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 	assert_int_equal(node->n_datasets, 1);
 	assert_string_equal(node->daemon.state, "up");
 	sample_free(node);
-	sample_free(daemon);
 }
 
 /* If the node knows no shares, the daemon's are used, and marked as the daemon's. */
@@ -225,13 +255,12 @@ static void test_merge_takes_shares(void **state)
 
 	job->pid = 1000;
 	strcpy(job->remark, "only 2 steps");
-	daemon_status_fill(status, 1000, daemon, NULL);
-	merge_daemon(node, daemon, job_of, NULL);
+	daemon_answer_fill(status, 1000, daemon, NULL);
+	node = merged(node, daemon);
 	assert_float_equal(node->jobs[0].share[SHARE_FETCH_STALL], 0.5, 0);
 	assert_string_equal(node->jobs[0].method, "client");
 	assert_string_equal(node->jobs[0].remark, "");
 	sample_free(node);
-	sample_free(daemon);
 }
 
 /* A job on five nodes: one is unreachable, one slow; another user's job of that name has its own. */
@@ -258,9 +287,9 @@ static void test_nodes_of_a_job(void **state)
 	struct top_sample *node = sample_new(), *sample = sample_new();
 
 	((struct job_sample *)sample_add(node, SAMPLE_JOBS))->pid = 1000;
-	assert_int_equal(daemon_status_fill(answer, 1000, sample, NULL), 0);
+	assert_int_equal(daemon_answer_fill(answer, 1000, sample, NULL), 0);
 	sample->jobs[0].pid = 1234;
-	merge_daemon(node, sample, job_of, NULL);
+	node = merged(node, sample);
 	const struct job_sample *job = &node->jobs[0];
 	assert_int_equal(node->n_jobs, 2);
 	assert_float_equal(job->served.memory_chunks_per_s, 100, 0);
@@ -276,9 +305,7 @@ static void test_nodes_of_a_job(void **state)
 	assert_int_equal(job->served.n_troubled, 2);
 	assert_string_equal(job->served.troubled, "n4 slow (21.5 ms), n5 unreachable");
 	/* Of a job on this node alone nothing of the kind is known. */
-	assert_true(sample->jobs[1].served.n_reached == SAMPLE_UNKNOWN &&
-		    isnan(sample->jobs[1].served.memory_chunks_per_s));
-	sample_free(sample);
+	assert_true(job[1].served.n_reached == SAMPLE_UNKNOWN && isnan(job[1].served.memory_chunks_per_s));
 	sample_free(node);
 }
 

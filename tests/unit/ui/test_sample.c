@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/unit/test.h"
+#include "tests/support.h"
 
 #include <errno.h>
 #include <math.h>
@@ -206,20 +206,32 @@ static void test_names_of_jobs(void **state)
 	}
 }
 
-static void test_lines_of_diskstats(void **state)
+/* Disks without I/O, and lines that are none of diskstats, are left out. */
+static void test_disks_have_the_rates_between_two_samples(void **state)
 {
-	struct disk disk;
+	_cleanup_(devices_free) struct devices devices = {0};
+	struct top_sample *sample = sample_new();
+	const struct device_sample *disk;
 
-	assert_true(devices_parse(" 254  0 vda 100 5 2048 30 200 6 4096 40 0 50 70 0 0 0 0 1 2", &disk));
-	assert_string_equal(disk.name, "vda");
-	assert_int_equal(disk.read_sectors, 2048);
-	assert_int_equal(disk.read_ms, 30);
-	assert_int_equal(disk.written_sectors, 4096);
-	assert_int_equal(disk.busy_ms, 50);
-	assert_int_equal(disk.queue_ms, 70);
-	assert_false(devices_parse(" 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0", &disk));
-	assert_false(devices_parse("", &disk));
-	assert_false(devices_parse("nonsense", &disk));
+	write_text(*state, "diskstats",
+		   " 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n"
+		   " 254  0 vda 100 5 2048 30 200 6 4096 40 0 50 70 0 0 0 0 1 2\n\nnonsense\n");
+	assert_int_equal(devices_sample(&devices, *state, NS_PER_S, sample), 0);
+	assert_int_equal(sample->n_devices, 1);
+	assert_string_equal(sample->devices[0].name, "vda");
+	assert_true(isnan(sample->devices[0].read_bytes_per_s));
+	sample_free(sample);
+	sample = sample_new();
+	write_text(*state, "diskstats", " 254  0 vda 110 5 4048 50 200 6 8096 40 0 550 1570 0 0 0 0 1 2\n");
+	assert_int_equal(devices_sample(&devices, *state, 2 * NS_PER_S, sample), 0);
+	disk = &sample->devices[0];
+	assert_float_equal(disk->read_bytes_per_s, 2000 * 512, 0);
+	assert_float_equal(disk->write_bytes_per_s, 4000 * 512, 0);
+	assert_float_equal(disk->reads_per_s, 10, 0);
+	assert_float_equal(disk->await_s, 0.002, 1e-9);
+	assert_float_equal(disk->queue, 1.5, 1e-9);
+	assert_float_equal(disk->busy_ratio, 0.5, 1e-9);
+	sample_free(sample);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
@@ -227,4 +239,4 @@ UNIT_TESTS(cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
 	   cmocka_unit_test(test_analysis_to_job), cmocka_unit_test(test_what_is_hidden_is_unknown),
 	   cmocka_unit_test(test_an_insufficient_analysis_has_no_shares),
 	   cmocka_unit_test(test_a_compiling_step_has_no_speed), cmocka_unit_test(test_names_of_jobs),
-	   cmocka_unit_test(test_lines_of_diskstats))
+	   IN_FOLDER(test_disks_have_the_rates_between_two_samples))

@@ -105,22 +105,3 @@ void layout_wrap(const struct layout *layout, const char *text, unsigned int at,
 	}
 	fputc('\n', layout->stream);
 }
-
-void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
-			unsigned int *ret_columns)
-{
-	size_t largest = 0;
-	unsigned int sum = 0;
-
-	for (size_t i = 0; i < n_parts; i++) {
-		double exact = parts[i].ratio * columns;
-
-		/* Rounds half a column up, so that a small share is still visible. */
-		ret_columns[i] = exact > 0 ? (unsigned int)(exact + 0.5) : 0;
-		sum += ret_columns[i];
-		if (parts[i].ratio > parts[largest].ratio)
-			largest = i;
-	}
-	if (n_parts && ret_columns[largest] + columns > sum)
-		ret_columns[largest] = ret_columns[largest] + columns - sum;
-}

@@ -45,13 +45,3 @@ char *layout_printable(const struct layout *layout, char *buffer, size_t size, c
  * begin at `indent`. A word that is longer than a line is cut in pieces. Columns are counted in
  * characters, so the text may be UTF-8. */
 void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent);
-
-struct layout_part {
-	double ratio;
-	const char *glyph; /* one column wide */
-	enum layout_style style;
-};
-
-/* Computes the columns of each part of such a bar. They sum to `columns` if the ratios sum to 1. */
-void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigned int columns,
-			unsigned int *ret_columns);

@@ -361,16 +361,42 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	fputc('\n', layout->stream);
 }
 
+struct bar_part {
+	double ratio;
+	const char *glyph; /* one column wide */
+	enum layout_style style;
+};
+
+/* Computes the columns of each part. They sum to `columns` if the ratios sum to 1. */
+static void find_columns(const struct bar_part *parts, size_t n_parts, unsigned int columns,
+			 unsigned int *ret_columns)
+{
+	size_t largest = 0;
+	unsigned int sum = 0;
+
+	for (size_t i = 0; i < n_parts; i++) {
+		double exact = parts[i].ratio * columns;
+
+		/* Rounds half a column up, so that a small share is still visible. */
+		ret_columns[i] = exact > 0 ? (unsigned int)(exact + 0.5) : 0;
+		sum += ret_columns[i];
+		if (parts[i].ratio > parts[largest].ratio)
+			largest = i;
+	}
+	if (n_parts && ret_columns[largest] + columns > sum)
+		ret_columns[largest] = ret_columns[largest] + columns - sum;
+}
+
 /* Prints a bar of `columns` characters: each part gets its rounded share, and the largest takes the rounding
  * error. */
-static void layout_bar(const struct layout *layout, const struct layout_part *parts, size_t n_parts,
-		       unsigned int columns)
+static void bar(const struct layout *layout, const struct bar_part *parts, size_t n_parts,
+		unsigned int columns)
 {
 	unsigned int parts_columns[16];
 
 	if (n_parts > sizeof(parts_columns) / sizeof(parts_columns[0]))
 		return;
-	layout_bar_columns(parts, n_parts, columns, parts_columns);
+	find_columns(parts, n_parts, columns, parts_columns);
 	for (size_t i = 0; i < n_parts; i++) {
 		if (!parts_columns[i])
 			continue;
@@ -383,18 +409,18 @@ static void layout_bar(const struct layout *layout, const struct layout_part *pa
 
 static void shares(const struct layout *layout, const struct analysis *analysis)
 {
-	struct layout_part parts[SHARE_COUNT];
+	struct bar_part parts[SHARE_COUNT];
 	char text[320];
 	struct report_shares shown = report_shares(analysis);
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		parts[i] = (struct layout_part){
+		parts[i] = (struct bar_part){
 		    .ratio = report_shares_ratio(&shown, share_labels[i].share),
 		    .glyph = layout->options.ascii ? glyphs[i].glyph_ascii : glyphs[i].glyph,
 		    .style = glyphs[i].style,
 		};
 	fprintf(layout->stream, "\n%*s", MARGIN, "");
-	layout_bar(layout, parts, SHARE_COUNT, layout->options.width - 2 * MARGIN);
+	bar(layout, parts, SHARE_COUNT, layout->options.width - 2 * MARGIN);
 	fprintf(layout->stream, "\n\n%*s", MARGIN, "");
 	layout_style(layout, STYLE_DIM);
 	fprintf(layout->stream, "  %-12s%7s%10s%11s\n", "", "share", "time", "a step");

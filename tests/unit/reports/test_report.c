@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "analyzer/analysis.h"
-#include "reports/text/layout.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "reports/report.h"
@@ -411,15 +410,18 @@ static void test_a_bar_has_all_its_columns(void **state)
 					  {0.0131, 0.0132, 0.0133, 0.0134, 0.0135, 0.9335}};
 
 	for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-		struct layout_part parts[6];
-		unsigned int columns[6], sum = 0;
+		struct analysis analysis = sample();
+		size_t n = 0;
 
 		for (size_t i = 0; i < 6; i++)
-			parts[i] = (struct layout_part){.ratio = cases[c][i], .glyph = "x"};
-		layout_bar_columns(parts, 6, 76, columns);
-		for (size_t i = 0; i < 6; i++)
-			sum += columns[i];
-		assert_int_equal(sum, 76);
+			analysis.share_ns[i] = (uint64_t)(cases[c][i] * 1e4 + 0.5) * (NS_PER_S / 1000);
+		_cleanup_(freep) char *text =
+		    text_of(&analysis, (struct report_text_options){.width = 80, .ascii = true});
+
+		/* The bar is the only line with a word of more than 60 characters. */
+		for (const char *word = text; n < 60 && *word; word += n + strspn(word + n, " \n"))
+			n = strcspn(word, " \n");
+		assert_int_equal(n, 76);
 	}
 }
 

@@ -79,9 +79,8 @@ static int give_one(struct mount_ahead *a, uint64_t place)
  * its names. */
 static int list(struct mount_ahead *a, uint64_t place, uint64_t n)
 {
-	struct lister_order order = {.offset = tree_offset_of(place),
-				     .n_entries = n > LIST_MIN ? (uint32_t)n : LIST_MIN};
-	int r = a->lister_fd < 0 ? -EBADF : tree_folder_of(a->tree, place, order.folder);
+	struct lister_order order = {.n_entries = n > LIST_MIN ? (uint32_t)n : LIST_MIN};
+	int r = a->lister_fd < 0 ? -EBADF : tree_locate(a->tree, place, order.folder, &order.offset);
 
 	if (r == 0)
 		r = lister_list(a->lister_fd, &order);

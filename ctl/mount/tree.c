@@ -117,13 +117,7 @@ int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, siz
 	return 0;
 }
 
-uint64_t tree_offset_of(uint64_t place)
-{
-	/* A cursor of snapshot_list() is the next place + 1. The entries "." and ".." come first. */
-	return place + 1 + TREE_OFFSET_LISTED;
-}
-
-int tree_folder_of(const struct tree *t, uint64_t place, char *ret_path)
+int tree_locate(const struct tree *t, uint64_t place, char *ret_folder, uint64_t *ret_offset)
 {
 	struct snapshot_sample s;
 	uint64_t number;
@@ -137,8 +131,10 @@ int tree_folder_of(const struct tree *t, uint64_t place, char *ret_path)
 	for (size_t i = 0; i < s.path_length; i++)
 		if (s.path[i] == '/')
 			length = i;
-	memcpy(ret_path, s.path, length);
-	ret_path[length] = '\0';
+	memcpy(ret_folder, s.path, length);
+	ret_folder[length] = '\0';
+	/* A cursor of snapshot_list() is the next place + 1. The entries "." and ".." come first. */
+	*ret_offset = place + 1 + TREE_OFFSET_LISTED;
 	return 0;
 }
 

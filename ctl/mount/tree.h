@@ -34,11 +34,9 @@ int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, siz
 /* Finds the inode of a name in a folder. -ENOENT, -ENOTDIR, -ENAMETOOLONG. */
 int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_t *ret_inode);
 uint64_t tree_sample_inode(uint64_t number);
-/* Returns the offset in a listing at which the entry at this place is next. */
-uint64_t tree_offset_of(uint64_t place);
-/* Writes the path of the folder that contains the sample at this place, terminated, into CHUNK_NAME_MAX + 1
- * bytes. -ENOENT. */
-int tree_folder_of(const struct tree *t, uint64_t place, char *ret_path);
+/* Finds the folder that contains the sample at this place, and the offset in its listing at which the sample
+ * is next. Writes the folder's path, terminated, into CHUNK_NAME_MAX + 1 bytes. -ENOENT. */
+int tree_locate(const struct tree *t, uint64_t place, char *ret_folder, uint64_t *ret_offset);
 /* Computes the inode of an entry of snapshot_list(). folder_length: length of the folder's path. */
 int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, size_t folder_length,
 		     uint64_t *ret_inode);

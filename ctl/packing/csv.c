@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "lib/array.h"
@@ -99,10 +98,4 @@ int csv_next(struct csv *c, struct error *err)
 		cell = next;
 	}
 	return 1;
-}
-
-void csv_free(struct csv *c)
-{
-	free(c->cells);
-	free(c->text);
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "lib/error.h"
 
@@ -28,4 +29,8 @@ struct csv {
 /* Returns 1, or 0 at the end. Empty lines are left out. -EINVAL: an open quote, or a NUL. */
 int csv_next(struct csv *c, struct error *err);
 /* Does not close the file. */
-void csv_free(struct csv *c);
+static inline void csv_free(struct csv *c)
+{
+	free(c->cells);
+	free(c->text);
+}

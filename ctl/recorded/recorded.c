@@ -120,8 +120,13 @@ static struct stall_sample sample_of(const struct recorded_source *source, uint6
 	return sample;
 }
 
-int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
-			     int (*visit)(void *user, const struct history_round *round), void *user)
+/* Turns the recording's clock into wall-clock time. */
+struct recorded_clock {
+	uint64_t monotonic_ns, realtime_ns; /* 0: not known */
+};
+
+static int visit_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
+			int (*visit)(void *user, const struct history_round *round), void *user)
 {
 	const struct tuner_config config = tuner_config_default();
 	struct recorded_source source = {.analysis = analysis, .batch_samples = 1};
@@ -184,7 +189,7 @@ int recorded_rounds(const char *path, int (*visit)(void *user, const struct hist
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
 		snprintf(info.insufficient, sizeof(info.insufficient), "%s", analysis->insufficient);
 	else
-		r = recorded_analysis_rounds(analysis, &clock, visit, user);
+		r = visit_rounds(analysis, &clock, visit, user);
 	if (r == -E2BIG)
 		error_set(err, r, "%s is damaged: its times span more than a month", path);
 	analysis_free(analysis);

@@ -24,7 +24,7 @@
 
 #define SEARCH_BYTES 65536
 
-struct record {
+struct replay_record {
 	uint64_t offset; /* offset of the stored bytes */
 	uint64_t time_us;
 	uint32_t stored_bytes, raw_bytes;
@@ -37,7 +37,7 @@ struct replay {
 	struct feed feed;
 	int fd;
 	char *name;
-	struct record *records;
+	struct replay_record *records;
 	size_t n, n_allocated;
 	size_t n_skipped, n_newer; /* damaged or truncated records, and ranges of other bytes, found so far */
 	uint64_t size;
@@ -92,10 +92,10 @@ static int add(struct replay *replay, uint64_t offset, const struct top_recordin
 {
 	if (array_reserve(replay->records, replay->n, replay->n_allocated) < 0)
 		return -ENOMEM;
-	replay->records[replay->n++] = (struct record){.offset = offset + sizeof(*header),
-						       .time_us = header->time_us,
-						       .stored_bytes = header->stored_bytes,
-						       .raw_bytes = header->raw_bytes};
+	replay->records[replay->n++] = (struct replay_record){.offset = offset + sizeof(*header),
+							      .time_us = header->time_us,
+							      .stored_bytes = header->stored_bytes,
+							      .raw_bytes = header->raw_bytes};
 	return 0;
 }
 
@@ -170,8 +170,8 @@ static size_t find_time(const struct replay *replay, double time_s)
 	return found;
 }
 
-static int unpack(const struct replay *replay, const struct record *record, struct top_sample **ret_sample,
-		  struct error *err)
+static int unpack(const struct replay *replay, const struct replay_record *record,
+		  struct top_sample **ret_sample, struct error *err)
 {
 	_cleanup_(freep) char *stored = malloc(record->stored_bytes + (size_t)1);
 	_cleanup_(freep) char *json = malloc(record->raw_bytes + (size_t)1);
@@ -194,7 +194,7 @@ static int unpack(const struct replay *replay, const struct record *record, stru
 
 static int read_record(struct replay *replay, size_t i, struct top_sample **ret_sample, struct error *err)
 {
-	struct record *record = &replay->records[i];
+	struct replay_record *record = &replay->records[i];
 	int r = unpack(replay, record, ret_sample, err);
 
 	if (r == -ENOMEM || r == 0)

@@ -112,20 +112,21 @@ static void test_a_listing_begins_at_any_place(void **state)
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
 	t.snapshot = s;
 	for (uint64_t place = 0; place < N_PATHS; place++) {
-		uint64_t cursor = tree_offset_of(place) - TREE_OFFSET_LISTED, number = 0, again = 0;
+		uint64_t cursor = 0, number = 0, again = 0;
 		char folder[CHUNK_NAME_MAX + 1];
 		struct snapshot_entry entry;
 
 		assert_int_equal(snapshot_by_path(s, place, &number), 0);
 		assert_int_equal(snapshot_place(s, number, &again), 0);
 		assert_int_equal(again, place);
-		assert_int_equal(tree_folder_of(&t, place, folder), 0);
+		assert_int_equal(tree_locate(&t, place, folder, &cursor), 0);
+		cursor -= TREE_OFFSET_LISTED;
 		assert_int_equal(snapshot_list(s, folder, strlen(folder), &cursor, &entry), 0);
 		assert_false(entry.is_directory);
 		assert_int_equal(entry.sample, number);
 	}
 	assert_int_equal(snapshot_place(s, N_PATHS, &(uint64_t){0}), -ERANGE);
-	assert_int_equal(tree_folder_of(&t, N_PATHS, (char[CHUNK_NAME_MAX + 1]){0}), -ENOENT);
+	assert_int_equal(tree_locate(&t, N_PATHS, (char[CHUNK_NAME_MAX + 1]){0}, &(uint64_t){0}), -ENOENT);
 	snapshot_close(s);
 	free(image.data);
 }

@@ -15,6 +15,7 @@
 
 #define STEP_TICKS 5000 /* 100 ms */
 #define N_STEPS    200
+#define LAST       ((uint64_t)STEP_TICKS * (N_STEPS - 1))
 
 static struct script s; /* too large for the stack */
 static char path[256];
@@ -29,11 +30,11 @@ static int setup(void **state)
 
 /* One worker needs 100 ms per batch, of which 8 are reading and the rest computing. The trainer computes for
  * 10. */
-static void make_events(void)
+static void make_events(uint64_t last)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < N_STEPS; i++) {
-		uint64_t tick = STEP_TICKS * i;
+		uint64_t tick = i < N_STEPS - 1 ? STEP_TICKS * i : last;
 
 		script_take_index(&s, 0, tick);
 		script_read_file(&s, WORKER, tick + 25, tick + 425);
@@ -42,14 +43,15 @@ static void make_events(void)
 		script_step(&s, TRAINER, tick + 4750);
 		script_request(&s, 0, tick + 4500);
 	}
-	script_exit(&s, TRAINER, STEP_TICKS * N_STEPS + 25);
+	script_exit(&s, TRAINER, last + STEP_TICKS + 25);
 }
 
-static void record(void)
+/* The last step begins at this tick. */
+static void record(uint64_t last)
 {
 	struct recording *recording;
 
-	make_events();
+	make_events(last);
 	assert_int_equal(recording_create(path, &recording, NULL), 0);
 	for (size_t i = 0; i < s.n; i++)
 		assert_int_equal(recording_append(recording, &s.events[i], NULL), 0);
@@ -108,7 +110,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	struct recorded_info info;
 	struct seen seen;
 
-	record();
+	record(LAST);
 	assert_int_equal(replay(path, &seen, &info, NULL), 0);
 	assert_false(info.cut_off);
 	assert_in_range(seen.n, N_STEPS / 10 - 2, N_STEPS / 10);
@@ -136,7 +138,7 @@ static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
 	struct seen seen;
 	struct stat stat_;
 
-	record();
+	record(LAST);
 	assert_int_equal(stat(path, &stat_), 0);
 	for (off_t size = stat_.st_size; size >= 0; size -= stat_.st_size / 7) {
 		struct error err = ERROR_INIT;
@@ -169,24 +171,18 @@ static void test_nothing_to_see(void **state)
 	assert_true(info.insufficient[0]);
 }
 
-static int no_round(void *user, const struct history_round *round)
-{
-	(void)user;
-	(void)round;
-	fail();
-	return 0;
-}
-
-/* The file's times are as a damaged file may have them. There is neither an endless replay nor a
- * wrap-around. */
+/* The last time is as a damaged file may have it. The replay is not endless. */
 static void test_absurd_times_end_the_replay(void **state)
 {
-	const struct recorded_clock clock = {0};
-	struct analysis analysis = {.window.begin_ns = 5 * NS_PER_S, .window.end_ns = UINT64_MAX};
+	struct error err = ERROR_INIT;
+	struct recorded_info info;
+	struct seen seen;
 
-	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
-	analysis.window.end_ns = 4 * NS_PER_S;
-	assert_int_equal(recorded_analysis_rounds(&analysis, &clock, no_round, NULL), -E2BIG);
+	unlink(path);
+	record(UINT64_C(33) * 24 * 3600 * (STEP_TICKS * 10));
+	assert_int_equal(replay(path, &seen, &info, &err), -E2BIG);
+	assert_non_null(strstr(err.text, "is damaged"));
+	assert_int_equal(seen.n, 0);
 }
 
 UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_job_that_its_worker_holds_up),

@@ -16,18 +16,7 @@
 
 #include "history/history.h"
 
-struct analysis;
 struct error;
-
-/* Turns the recording's clock into wall-clock time. */
-struct recorded_clock {
-	uint64_t monotonic_ns, realtime_ns; /* 0: not known */
-};
-
-/* Calls visit() for each second of the analysis, which must have lanes, while visit() returns 0. Returns
- * visit()'s last result. -E2BIG: the analysis spans more than a month, which no recording does. */
-int recorded_analysis_rounds(const struct analysis *analysis, const struct recorded_clock *clock,
-			     int (*visit)(void *user, const struct history_round *round), void *user);
 
 struct recorded_info {
 	bool cut_off;           /* the file ends before the end of the recording */
@@ -35,7 +24,8 @@ struct recorded_info {
 	char insufficient[160]; /* reason why the recording's steps cannot be judged, or "" */
 };
 
-/* Like recorded_analysis_rounds(), for a recording file. Errors are those of recording_open() (-EBADMSG: not
- * a recording), recording_analyze(), recorded_analysis_rounds(). */
+/* Calls visit() for each second of the recording, while visit() returns 0. Returns visit()'s last result.
+ * Errors are those of recording_open() (-EBADMSG: not a recording) and recording_analyze(); -E2BIG: the file
+ * spans more than a month, which no recording does. */
 int recorded_rounds(const char *path, int (*visit)(void *user, const struct history_round *round), void *user,
 		    struct recorded_info *ret_info, struct error *err);

@@ -8,19 +8,46 @@
 #include <time.h>
 
 #include "client/diesel.h"
+#include "lib/cleanup.h"
+#include "lib/json_read.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
-json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *schema)
+/* Parses the text as a JSON object of this schema. Returns NULL after printing a message if it is not one. */
+static json_t *parse(const struct option_verb *verb, const char *text, const char *schema)
 {
 	json_t *root = json_loads(text, 0, NULL);
-	const char *found = json_string_value(json_object_get(root, "schema"));
 
-	if (found && !strcmp(found, schema))
+	if (strcmp(json_string_of(root, "schema"), schema) == 0)
 		return root;
 	json_decref(root);
 	ctl_warn(verb, "cannot read dieseld's answer: client and daemon may have different versions");
 	return NULL;
+}
+
+int ctl_ask(const struct option_verb *verb, const struct ctl_daemon_options *o,
+	    const struct ctl_question *question, const void *what)
+{
+	_cleanup_(json_freep) json_t *root = NULL;
+	_cleanup_(freep) char *text = NULL;
+	struct admin_client *admin = NULL;
+	struct error err = ERROR_INIT;
+	int r = admin_open(o->socket, o->timeout_s, &admin, &err);
+
+	if (r == 0)
+		r = question->ask(admin, what, &text, &err);
+	admin_close(admin);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	if (o->json) {
+		text_put_json(stdout, text);
+		return ctl_finish(verb);
+	}
+	root = parse(verb, text, question->schema);
+	if (!root)
+		return CTL_FAILED;
+	question->print(root, what);
+	return ctl_finish(verb);
 }
 
 void ctl_print_where(const json_t *root)
@@ -31,9 +58,9 @@ void ctl_print_where(const json_t *root)
 		printf("dieseld at %s\n", socket);
 }
 
-uint64_t ctl_number(const json_t *object, const char *key)
+unsigned long long ctl_number(const json_t *object, const char *key)
 {
-	return (uint64_t)json_integer_value(json_object_get(object, key));
+	return (unsigned long long)json_integer_value(json_object_get(object, key));
 }
 
 json_t *ctl_known(double value)
@@ -109,8 +136,7 @@ static const char *source_of(char text[240], const json_t *object)
 
 	ctl_string(object, "from", from);
 	if (!strcmp(from, "file"))
-		snprintf(text, 240, "%s:%llu", ctl_string(object, "file", file),
-			 (unsigned long long)ctl_number(object, "line"));
+		snprintf(text, 240, "%s:%llu", ctl_string(object, "file", file), ctl_number(object, "line"));
 	else
 		snprintf(text, 240, "%s", strcmp(from, "option") ? from : "the command line");
 	return text;
@@ -125,7 +151,7 @@ static void print_setter(const json_t *one, const char *name)
 
 	printf("set");
 	if (at && localtime_r(&at, &tm) && strftime(time, sizeof(time), "%F %T", &tm) > 0)
-		printf(" by uid %llu at %s", (unsigned long long)ctl_number(one, "uid"), time);
+		printf(" by uid %llu at %s", ctl_number(one, "uid"), time);
 	printf("%s; otherwise %s (%s)\n",
 	       json_is_true(json_object_get(one, "until_restart")) ? " until restart" : "",
 	       setting_value(value, name, json_object_get(configured, "value")), source_of(text, configured));
@@ -141,7 +167,7 @@ void ctl_print_settings(const json_t *tune)
 
 		ctl_string(one, "name", name);
 		if (ctl_number(one, "job"))
-			snprintf(of, sizeof(of), " of job %llu", (unsigned long long)ctl_number(one, "job"));
+			snprintf(of, sizeof(of), " of job %llu", ctl_number(one, "job"));
 		printf("setting   %s%s: %s, ", name, of,
 		       setting_value(value, name, json_object_get(one, "value")));
 		if (json_object_get(one, "configured"))

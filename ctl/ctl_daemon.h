@@ -25,14 +25,23 @@ struct ctl_daemon_options {
 	{"json", option_set_flag, json_at, .help = "print everything, as a JSON object"},                    \
 	    CTL_ROW_SOCKET(socket_at), CTL_ROW_TIMEOUT(timeout_at)
 
-/* Parses the text as a JSON object of this schema; the caller frees it with json_decref(). Returns NULL after
- * printing a message if it is not one. */
-json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *schema);
+/* A question to dieseld. `what` is the verb's own. */
+struct ctl_question {
+	const char *schema; /* of the answer */
+	int (*ask)(struct admin_client *admin, const void *what, char **ret_json, struct error *err);
+	void (*print)(const json_t *root, const void *what);
+};
+
+/* Asks dieseld, and prints the answer: with --json as it is, otherwise by print(). Returns the exit status.
+ */
+int ctl_ask(const struct option_verb *verb, const struct ctl_daemon_options *o,
+	    const struct ctl_question *question, const void *what);
 
 /* Prints which daemon answered, unless it is the node's. */
 void ctl_print_where(const json_t *root);
 
-uint64_t ctl_number(const json_t *object, const char *key);
+/* Returns a whole number, in the type that printf() has a format for; 0: there is none. */
+unsigned long long ctl_number(const json_t *object, const char *key);
 /* Returns a JSON number, or null if the value is not known. */
 json_t *ctl_known(double value);
 /* Returns a string made printable, since the daemon has names from its clients. */

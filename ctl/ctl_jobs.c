@@ -2,14 +2,10 @@
 /* dieselctl jobs: one line per job. */
 #include "ctl_daemon.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "lib/cleanup.h"
 #include "lib/json_read.h"
-#include "lib/text.h"
 
 static const struct {
 	const char *head;
@@ -38,8 +34,7 @@ static void print_job(const json_t *job)
 	double fetch = json_number_of(shares, "fetch_stall"), prep = json_number_of(shares, "prep_stall");
 	char text[200], rate[24], percent[8];
 
-	printf("%4llu %7llu %9s", (unsigned long long)ctl_number(job, "id"),
-	       (unsigned long long)ctl_number(job, "pid"),
+	printf("%4llu %7llu %9s", ctl_number(job, "id"), ctl_number(job, "pid"),
 	       ctl_rate(rate, json_number_of(now, "samples_per_s")));
 	printf(" %5s", ctl_percent(percent, json_number_of(shares, "device")));
 	printf(" %5s", ctl_percent(percent, fetch));
@@ -75,46 +70,36 @@ static void print_head(void)
 	printf("  %-8s %s\n", "PHASE", "NAME");
 }
 
-static int print_jobs(const struct option_verb *verb, const char *text)
+static void print_jobs(const json_t *root, const void *what)
 {
-	json_t *root = ctl_parse(verb, text, "diesel.jobs/1"), *jobs = json_object_get(root, "jobs"), *job;
-	size_t i;
+	const json_t *jobs = json_object_get(root, "jobs");
 
-	if (!root)
-		return CTL_FAILED;
+	(void)what;
 	ctl_print_where(root);
 	print_tune(json_object_get(root, "tune"));
 	if (json_array_size(jobs) == 0)
 		puts("no jobs");
 	else
 		print_head();
-	json_array_foreach(jobs, i, job) print_job(job);
-	json_decref(root);
-	return ctl_finish(verb);
+	for (size_t i = 0; i < json_array_size(jobs); i++)
+		print_job(json_array_get(jobs, i));
+}
+
+static int ask(struct admin_client *admin, const void *what, char **ret_json, struct error *err)
+{
+	(void)what;
+	return admin_jobs(admin, ret_json, err);
 }
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
+	static const struct ctl_question question = {"diesel.jobs/1", ask, print_jobs};
 	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
-	_cleanup_(freep) char *text = NULL;
-	struct admin_client *admin = NULL;
-	struct error err = ERROR_INIT;
-	int exit_status, r;
+	int status;
 
-	if (!ctl_options(verb, argc, argv, &o, &exit_status))
-		return exit_status;
-	if (optind != argc)
-		return ctl_usage(verb, "expected no arguments");
-	r = admin_open(o.socket, o.timeout_s, &admin, &err);
-	if (r == 0)
-		r = admin_jobs(admin, &text, &err);
-	admin_close(admin);
-	if (r < 0)
-		return ctl_failed(verb, &err);
-	if (!o.json)
-		return print_jobs(verb, text);
-	text_put_json(stdout, text);
-	return ctl_finish(verb);
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
+	return optind != argc ? ctl_usage(verb, "expected no arguments") : ctl_ask(verb, &o, &question, NULL);
 }
 
 #define AT(member) .at = offsetof(struct ctl_daemon_options, member)

@@ -4,12 +4,9 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "lib/cleanup.h"
 #include "lib/json_read.h"
-#include "lib/text.h"
 #include "lib/units.h"
 
 static const struct {
@@ -202,8 +199,7 @@ static void print_pins(const json_t *tune)
 				 ctl_knob(value, knob, in_force));
 		ctl_knob(value, knob, json_number_of(pin, "value"));
 		if (ctl_number(pin, "job"))
-			printf("pinned: %s of job %llu to %s%s\n", knob,
-			       (unsigned long long)ctl_number(pin, "job"), value, left);
+			printf("pinned: %s of job %llu to %s%s\n", knob, ctl_number(pin, "job"), value, left);
 		else
 			printf("pinned: %s of every job to %s%s\n", knob, value, left);
 	}
@@ -218,19 +214,18 @@ static void print_weights(const json_t *jobs)
 		uint64_t weight = ctl_number(job, "read_weight");
 
 		if (weight != WIRE_READ_WEIGHT)
-			printf("read-weight of job %llu: %llu\n", (unsigned long long)ctl_number(job, "id"),
+			printf("read-weight of job %llu: %llu\n", ctl_number(job, "id"),
 			       (unsigned long long)weight);
 	}
 }
 
-static int print_result(const struct option_verb *verb, const char *text)
+static void print_result(const json_t *root, const void *what)
 {
-	json_t *root = ctl_parse(verb, text, "diesel.set/1"), *tune = json_object_get(root, "tune"), *limit;
+	json_t *tune = json_object_get(root, "tune"), *limit;
 	const char *name, *separator = "";
 	char mode[200], value[24];
 
-	if (!root)
-		return CTL_FAILED;
+	(void)what;
 	ctl_print_where(root);
 	printf("tuning: %s\nlimits: ", ctl_string(tune, "mode", mode));
 	json_object_foreach(json_object_get(tune, "limits"), name, limit)
@@ -247,26 +242,13 @@ static int print_result(const struct option_verb *verb, const char *text)
 	ctl_print_settings(tune);
 	if (*ctl_string(json_object_get(tune, "history"), "problem", mode))
 		printf("lost at the next restart: %s\n", mode);
-	json_decref(root);
-	return ctl_finish(verb);
 }
 
-static int send_request(const struct option_verb *verb, const struct set_request *q)
+static int ask(struct admin_client *admin, const void *what, char **ret_json, struct error *err)
 {
-	_cleanup_(freep) char *text = NULL;
-	struct admin_client *admin = NULL;
-	struct error err = ERROR_INIT;
-	int r = admin_open(q->daemon.socket, q->daemon.timeout_s, &admin, &err);
+	const struct set_request *q = what;
 
-	if (r == 0)
-		r = admin_set(admin, q->job, q->settings, q->n, &text, &err);
-	admin_close(admin);
-	if (r < 0)
-		return ctl_failed(verb, &err);
-	if (!q->daemon.json)
-		return print_result(verb, text);
-	text_put_json(stdout, text);
-	return ctl_finish(verb);
+	return admin_set(admin, q->job, q->settings, q->n, ret_json, err);
 }
 
 static int parse_job(struct set_request *q, const char *text, struct error *err)
@@ -283,6 +265,7 @@ static int parse_job(struct set_request *q, const char *text, struct error *err)
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
+	static const struct ctl_question question = {"diesel.set/1", ask, print_result};
 	struct set_request q = {.daemon = CTL_DAEMON_OPTIONS_INIT};
 	struct error err = ERROR_INIT;
 	int status, r = 0;
@@ -297,7 +280,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		r = error_set(&err, -EINVAL, "no value to set");
 	if (r == 0 && q.until_restart)
 		r = add_until_restart(&q, &err);
-	return r < 0 ? ctl_usage(verb, "%s", err.text) : send_request(verb, &q);
+	return r < 0 ? ctl_usage(verb, "%s", err.text) : ctl_ask(verb, &q.daemon, &question, &q);
 }
 
 #define AT(member) .at = offsetof(struct set_request, member)

@@ -2,53 +2,34 @@
 /* dieselctl status: what the daemon is doing. */
 #include "ctl_daemon.h"
 
-#include <errno.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <jansson.h>
 
-#include "lib/cleanup.h"
 #include "lib/text.h"
 #include "lib/units.h"
-
-static uint64_t number(const json_t *object, const char *key)
-{
-	return (uint64_t)json_integer_value(json_object_get(object, key));
-}
-
-/* Returns a string made printable, since the daemon has names from its clients. */
-static const char *string(const json_t *object, const char *key, char text[200])
-{
-	const json_t *value = json_object_get(object, key);
-
-	return text_printable(text, 200, json_is_string(value) ? json_string_value(value) : "",
-			      json_is_string(value) ? json_string_length(value) : 0);
-}
 
 static void print_daemon(const json_t *root)
 {
 	const json_t *cache = json_object_get(root, "cache");
-	uint64_t claimed = number(cache, "claimed_bytes"), borrowed = number(cache, "borrowed_bytes");
+	uint64_t claimed = ctl_number(cache, "claimed_bytes"), borrowed = ctl_number(cache, "borrowed_bytes");
 	char text[200], up[24], held[24], budget[24], of[2][24], read[24];
 
-	printf("dieseld   pid %llu, up %s, %s\n", (unsigned long long)number(root, "pid"),
+	printf("dieseld   pid %llu, up %s, %s\n", ctl_number(root, "pid"),
 	       units_format_duration(up, sizeof(up),
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
-	       string(root, "socket", text));
+	       ctl_string(root, "socket", text));
 	if (json_is_true(json_object_get(root, "observes")))
 		puts("observes  dieseld only watches (observe = yes), and serves no job; with --assist, "
 		     "dieselctl why prints the waits of jobs");
 	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu evicted, %llu damaged\n",
 	       units_format_bytes(held, sizeof(held), claimed + borrowed),
-	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
+	       units_format_bytes(budget, sizeof(budget), ctl_number(cache, "budget_bytes")),
 	       units_format_bytes(of[0], sizeof(of[0]), claimed),
-	       units_format_bytes(of[1], sizeof(of[1]), borrowed), (unsigned long long)number(cache, "reads"),
-	       units_plural(number(cache, "reads")),
-	       units_format_bytes(read, sizeof(read), number(cache, "read_bytes")),
-	       (unsigned long long)number(cache, "evictions"),
-	       (unsigned long long)number(cache, "quarantined"));
+	       units_format_bytes(of[1], sizeof(of[1]), borrowed), ctl_number(cache, "reads"),
+	       units_plural(ctl_number(cache, "reads")),
+	       units_format_bytes(read, sizeof(read), ctl_number(cache, "read_bytes")),
+	       ctl_number(cache, "evictions"), ctl_number(cache, "quarantined"));
 }
 
 static void print_quotas(const json_t *root)
@@ -60,20 +41,20 @@ static void print_quotas(const json_t *root)
 		const json_t *q = json_array_get(quotas, i);
 
 		printf("%-9s %s of the cache %llu %%, %s: %s used\n", i ? "" : "quotas",
-		       string(q, "name", name), (unsigned long long)number(q, "percent"),
-		       units_format_bytes(bytes, sizeof(bytes), number(q, "bytes")),
-		       units_format_bytes(used, sizeof(used), number(q, "used_bytes")));
+		       ctl_string(q, "name", name), ctl_number(q, "percent"),
+		       units_format_bytes(bytes, sizeof(bytes), ctl_number(q, "bytes")),
+		       units_format_bytes(used, sizeof(used), ctl_number(q, "used_bytes")));
 	}
 	for (size_t i = 0; i < json_array_size(users); i++) {
 		const json_t *u = json_array_get(users, i);
 
 		printf("%-9s uid %llu: %llu job%s with %s of the cache and up to %llu worker%s; %s read, "
 		       "%.1f s of CPU time\n",
-		       i ? "" : "users", (unsigned long long)number(u, "uid"),
-		       (unsigned long long)number(u, "jobs"), units_plural(number(u, "jobs")),
-		       units_format_bytes(bytes, sizeof(bytes), number(u, "cache_bytes")),
-		       (unsigned long long)number(u, "workers"), units_plural(number(u, "workers")),
-		       units_format_bytes(used, sizeof(used), number(u, "read_bytes")),
+		       i ? "" : "users", ctl_number(u, "uid"), ctl_number(u, "jobs"),
+		       units_plural(ctl_number(u, "jobs")),
+		       units_format_bytes(bytes, sizeof(bytes), ctl_number(u, "cache_bytes")),
+		       ctl_number(u, "workers"), units_plural(ctl_number(u, "workers")),
+		       units_format_bytes(used, sizeof(used), ctl_number(u, "read_bytes")),
 		       json_number_value(json_object_get(u, "cpu_s")));
 	}
 }
@@ -85,12 +66,11 @@ static void print_tune(const json_t *root)
 	       n_pins = json_array_size(json_object_get(tune, "pins"));
 	char text[200], mode[200];
 
-	printf("tuning    %s; %zu job%s (dieselctl jobs), %zu pin%s\n", string(tune, "mode", mode), n_jobs,
-	       units_plural(n_jobs), n_pins, units_plural(n_pins));
-	if (*string(history, "problem", text))
+	printf("tuning    %s; %zu job%s (dieselctl jobs), %zu pin%s\n", ctl_string(tune, "mode", mode),
+	       n_jobs, units_plural(n_jobs), n_pins, units_plural(n_pins));
+	if (*ctl_string(history, "problem", text))
 		printf("  history is not written: %s; %llu record%s lost\n", text,
-		       (unsigned long long)number(history, "dropped"),
-		       units_plural(number(history, "dropped")));
+		       ctl_number(history, "dropped"), units_plural(ctl_number(history, "dropped")));
 }
 
 /* Prints data about other nodes of jobs: chunks received from them, and unreachable ones. */
@@ -103,27 +83,26 @@ static void print_cluster(const json_t *cluster)
 		return;
 	printf("nodes     %s received from others in %llu chunk%s, %s sent to them; %llu late, %llu failed, "
 	       "%llu damaged, %llu refused%s\n",
-	       units_format_bytes(in, sizeof(in), number(cluster, "bytes_in")),
-	       (unsigned long long)number(cluster, "chunks_in"), units_plural(number(cluster, "chunks_in")),
-	       units_format_bytes(out, sizeof(out), number(cluster, "bytes_out")),
-	       (unsigned long long)number(cluster, "late"), (unsigned long long)number(cluster, "failed"),
-	       (unsigned long long)number(cluster, "spoilt"), (unsigned long long)number(cluster, "refused"),
+	       units_format_bytes(in, sizeof(in), ctl_number(cluster, "bytes_in")),
+	       ctl_number(cluster, "chunks_in"), units_plural(ctl_number(cluster, "chunks_in")),
+	       units_format_bytes(out, sizeof(out), ctl_number(cluster, "bytes_out")),
+	       ctl_number(cluster, "late"), ctl_number(cluster, "failed"), ctl_number(cluster, "spoilt"),
+	       ctl_number(cluster, "refused"),
 	       json_is_true(json_object_get(cluster, "redis")) ? "" : "; Redis does not answer");
 	for (size_t i = 0; i < json_array_size(nodes); i++) {
 		const json_t *n = json_array_get(nodes, i);
 
 		if (json_is_true(json_object_get(n, "unreachable")))
-			printf("  node %s at %s is unreachable\n", string(n, "node", name),
-			       string(n, "address", path));
+			printf("  node %s at %s is unreachable\n", ctl_string(n, "node", name),
+			       ctl_string(n, "address", path));
 	}
 	for (size_t i = 0; i < json_array_size(groups); i++) {
 		const json_t *g = json_array_get(groups, i);
 
-		printf("  job %s: %llu of %zu node%s reached for %s\n", string(g, "name", name),
-		       (unsigned long long)number(g, "reachable"),
-		       json_array_size(json_object_get(g, "members")),
+		printf("  job %s: %llu of %zu node%s reached for %s\n", ctl_string(g, "name", name),
+		       ctl_number(g, "reachable"), json_array_size(json_object_get(g, "members")),
 		       units_plural(json_array_size(json_object_get(g, "members"))),
-		       string(g, "dataset", path));
+		       ctl_string(g, "dataset", path));
 	}
 }
 
@@ -144,18 +123,18 @@ static void print_sensing(const json_t *root)
 	if (!json_is_object(sensing))
 		return;
 	if (!json_is_true(json_object_get(sensing, "active"))) {
-		printf("sensing   off: %s\n", *string(sensing, "why", text) ? text : "no job");
+		printf("sensing   off: %s\n", *ctl_string(sensing, "why", text) ? text : "no job");
 		return;
 	}
 	printf("sensing   by BPF: %.2f %% of a core and %s, ", cores(sensing, "cpu_s"),
-	       units_format_bytes(bytes, sizeof(bytes), number(sensing, "resident_bytes")));
+	       units_format_bytes(bytes, sizeof(bytes), ctl_number(sensing, "resident_bytes")));
 	if (json_is_real(json_object_get(sensing, "bpf_run_s")))
 		printf("programs %.2f %% of a core", cores(sensing, "bpf_run_s"));
 	else
 		printf("programs not counted (to count them: sysctl kernel.bpf_stats_enabled=1)");
-	printf("; %llu record%s lost, %llu restart%s\n", (unsigned long long)number(sensing, "lost"),
-	       units_plural(number(sensing, "lost")), (unsigned long long)number(sensing, "restarts"),
-	       units_plural(number(sensing, "restarts")));
+	printf("; %llu record%s lost, %llu restart%s\n", ctl_number(sensing, "lost"),
+	       units_plural(ctl_number(sensing, "lost")), ctl_number(sensing, "restarts"),
+	       units_plural(ctl_number(sensing, "restarts")));
 }
 
 static void print_chunks(const json_t *lines, const char *what)
@@ -176,12 +155,11 @@ static void print_dataset(const json_t *d)
 
 	printf(
 	    "dataset   %s: version %llu, %llu sample%s, %s, %llu of %llu chunk%s in memory, %llu session%s\n",
-	    string(d, "path", text), (unsigned long long)number(d, "version"),
-	    (unsigned long long)number(d, "samples"), units_plural(number(d, "samples")),
-	    units_format_bytes(bytes, sizeof(bytes), number(d, "bytes")),
-	    (unsigned long long)number(d, "cached_chunks"), (unsigned long long)number(d, "chunks"),
-	    units_plural(number(d, "chunks")), (unsigned long long)number(d, "sessions"),
-	    units_plural(number(d, "sessions")));
+	    ctl_string(d, "path", text), ctl_number(d, "version"), ctl_number(d, "samples"),
+	    units_plural(ctl_number(d, "samples")),
+	    units_format_bytes(bytes, sizeof(bytes), ctl_number(d, "bytes")), ctl_number(d, "cached_chunks"),
+	    ctl_number(d, "chunks"), units_plural(ctl_number(d, "chunks")), ctl_number(d, "sessions"),
+	    units_plural(ctl_number(d, "sessions")));
 	print_chunks(json_object_get(d, "quarantined"), "damaged");
 	print_chunks(json_object_get(d, "unread"), "not read");
 }
@@ -190,25 +168,24 @@ static void print_dataset(const json_t *d)
 static void print_decoding(const json_t *job)
 {
 	const json_t *d = json_object_get(job, "decoding");
-	uint64_t n = number(d, "samples"), n_replaced = number(d, "replaced"),
-		 n_decoded_copies = number(d, "samples_with_decoded_copy"),
-		 n_from = number(d, "from_decoded_copies");
+	uint64_t n = ctl_number(d, "samples"), n_replaced = ctl_number(d, "replaced"),
+		 n_decoded_copies = ctl_number(d, "samples_with_decoded_copy"),
+		 n_from = ctl_number(d, "from_decoded_copies");
 	char cpu[24], bytes[24];
 
 	if (!json_is_object(d))
 		return;
 	printf("decoding  job %llu: %llu sample%s, %llu damaged, %s of CPU time, %llu decoder%s replaced\n",
-	       (unsigned long long)number(job, "id"), (unsigned long long)n, units_plural(n),
-	       (unsigned long long)number(d, "damaged"),
+	       ctl_number(job, "id"), (unsigned long long)n, units_plural(n), ctl_number(d, "damaged"),
 	       units_format_duration(cpu, sizeof(cpu),
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
 	if (n_decoded_copies > 0)
 		printf("decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s made from a copy\n",
-		       (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
+		       ctl_number(job, "id"), (unsigned long long)n_decoded_copies,
 		       units_plural(n_decoded_copies),
 		       units_format_bytes(bytes, sizeof(bytes),
-					  number(json_object_get(job, "memory"), "decoded_bytes")),
+					  ctl_number(json_object_get(job, "memory"), "decoded_bytes")),
 		       (unsigned long long)n_from, units_plural(n_from));
 }
 
@@ -216,10 +193,10 @@ static void print_codec(const json_t *c)
 {
 	char name[200], path[200], problem[200];
 
-	if (*string(c, "name", name))
-		printf("codec     %s, from %s\n", name, string(c, "path", path));
+	if (*ctl_string(c, "name", name))
+		printf("codec     %s, from %s\n", name, ctl_string(c, "path", path));
 	else
-		printf("codec     none: %s\n", string(c, "problem", problem));
+		printf("codec     none: %s\n", ctl_string(c, "problem", problem));
 }
 
 static void print_session(const json_t *s)
@@ -227,71 +204,55 @@ static void print_session(const json_t *s)
 	char path[200], waits[200], position[100];
 
 	if (json_is_null(json_object_get(s, "batches")))
-		snprintf(position, sizeof(position), "%llu batches asked for",
-			 (unsigned long long)number(s, "next_batch"));
+		snprintf(position, sizeof(position), "%llu batches asked for", ctl_number(s, "next_batch"));
 	else
-		snprintf(position, sizeof(position), "epoch %llu, batch %llu of %llu",
-			 (unsigned long long)number(s, "epoch"), (unsigned long long)number(s, "next_batch"),
-			 (unsigned long long)number(s, "batches"));
+		snprintf(position, sizeof(position), "epoch %llu, batch %llu of %llu", ctl_number(s, "epoch"),
+			 ctl_number(s, "next_batch"), ctl_number(s, "batches"));
 	printf("session   pid %llu, rank %llu of %llu, %s: %s, %llu of %llu slots ready%s%s\n",
-	       (unsigned long long)number(s, "pid"), (unsigned long long)number(s, "rank"),
-	       (unsigned long long)number(s, "world"), string(s, "dataset", path), position,
-	       (unsigned long long)number(s, "ready"), (unsigned long long)number(s, "slots"),
-	       *string(s, "waits_for", waits) ? ", waits for " : "", waits);
-	if (number(s, "shared") > 0)
+	       ctl_number(s, "pid"), ctl_number(s, "rank"), ctl_number(s, "world"),
+	       ctl_string(s, "dataset", path), position, ctl_number(s, "ready"), ctl_number(s, "slots"),
+	       *ctl_string(s, "waits_for", waits) ? ", waits for " : "", waits);
+	if (ctl_number(s, "shared") > 0)
 		printf("          %llu of its %llu batches were decoded for another session\n",
-		       (unsigned long long)number(s, "shared"), (unsigned long long)number(s, "delivered"));
+		       ctl_number(s, "shared"), ctl_number(s, "delivered"));
 }
 
-static int print_text(const struct option_verb *verb, const char *status)
+static void print_each(const json_t *list, void (*print)(const json_t *item))
 {
-	struct error err = ERROR_INIT;
-	json_error_t json_err;
-	json_t *root = json_loads(status, 0, &json_err), *item;
-	size_t i;
+	for (size_t i = 0; i < json_array_size(list); i++)
+		print(json_array_get(list, i));
+}
 
-	if (!root || !json_is_object(root)) {
-		json_decref(root);
-		error_set(&err, -EPROTO,
-			  "cannot read dieseld's status, which is not a JSON object: is it another version?");
-		return ctl_failed(verb, &err);
-	}
+static void print_status(const json_t *root, const void *what)
+{
+	(void)what;
 	print_daemon(root);
 	print_cluster(json_object_get(root, "cluster"));
 	print_quotas(root);
 	print_tune(root);
 	ctl_print_settings(json_object_get(root, "tune"));
 	print_sensing(root);
-	json_array_foreach(json_object_get(root, "codecs"), i, item) print_codec(item);
-	json_array_foreach(json_object_get(root, "datasets"), i, item) print_dataset(item);
-	json_array_foreach(json_object_get(root, "sessions"), i, item) print_session(item);
-	json_array_foreach(json_object_get(root, "jobs"), i, item) print_decoding(item);
-	json_decref(root);
-	return ctl_finish(verb);
+	print_each(json_object_get(root, "codecs"), print_codec);
+	print_each(json_object_get(root, "datasets"), print_dataset);
+	print_each(json_object_get(root, "sessions"), print_session);
+	print_each(json_object_get(root, "jobs"), print_decoding);
+}
+
+static int ask(struct admin_client *admin, const void *what, char **ret_json, struct error *err)
+{
+	(void)what;
+	return admin_status(admin, ret_json, err);
 }
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	_cleanup_(freep) char *status = NULL;
+	static const struct ctl_question question = {"diesel.status/1", ask, print_status};
 	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
-	struct admin_client *admin = NULL;
-	struct error err = ERROR_INIT;
-	int exit_status, r;
+	int status;
 
-	if (!ctl_options(verb, argc, argv, &o, &exit_status))
-		return exit_status;
-	if (optind != argc)
-		return ctl_usage(verb, "expected no arguments");
-	r = admin_open(o.socket, o.timeout_s, &admin, &err);
-	if (r == 0)
-		r = admin_status(admin, &status, &err);
-	admin_close(admin);
-	if (r < 0)
-		return ctl_failed(verb, &err);
-	if (!o.json)
-		return print_text(verb, status);
-	text_put_json(stdout, status);
-	return ctl_finish(verb);
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
+	return optind != argc ? ctl_usage(verb, "expected no arguments") : ctl_ask(verb, &o, &question, NULL);
 }
 
 #define AT(member) .at = offsetof(struct ctl_daemon_options, member)

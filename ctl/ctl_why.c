@@ -4,11 +4,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "lib/cleanup.h"
 #include "lib/json_read.h"
 #include "lib/text.h"
 #include "lib/units.h"
@@ -86,7 +84,7 @@ static void print_decision(const json_t *d, bool with_job)
 
 	printf("%s  ", clock_text(when, json_number_of(d, "time")));
 	if (with_job)
-		printf("job %llu  ", (unsigned long long)ctl_number(d, "job"));
+		printf("job %llu  ", ctl_number(d, "job"));
 	ctl_string(d, "knob", knob);
 	printf("%s %s -> %s (%s)%s\n", knob, ctl_knob(from, knob, json_number_of(d, "from")),
 	       ctl_knob(to, knob, json_number_of(d, "to")), ctl_string(d, "rule", rule),
@@ -106,7 +104,7 @@ static void print_shared(const json_t *job)
 		return;
 	printf("\n"
 	       "          shared: %llu of its %llu batches were decoded for another session, most recently ",
-	       shared, (unsigned long long)ctl_number(job, "batches"));
+	       shared, ctl_number(job, "batches"));
 	if (from == ctl_number(job, "id"))
 		printf("one of its own");
 	else
@@ -122,11 +120,11 @@ static void print_held(const json_t *held)
 	printf("\n"
 	       "          prefetch %s held back %llu time%s, %s in total, while job %llu wrote a "
 	       "checkpoint to the same file system",
-	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
-	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
+	       json_is_true(json_object_get(held, "now")) ? "is" : "was", ctl_number(held, "times"),
+	       units_plural(ctl_number(held, "times")),
 	       units_format_duration(seconds, sizeof(seconds),
 				     (uint64_t)(json_number_of(held, "seconds") * 1e9)),
-	       (unsigned long long)ctl_number(held, "writer"));
+	       ctl_number(held, "writer"));
 }
 
 /* Prints, for instance, ", snapshot 4.1 ms", without unknown values. */
@@ -199,15 +197,14 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 		return;
 	printf(
 	    "\n          nodes: %llu of job %s connected; %s in %llu chunk%s came from them, %s from storage",
-	    (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
-	    units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
-	    (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
-	    units_format_bytes(read, sizeof(read), read_bytes));
+	    ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
+	    units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")), ctl_number(nodes, "chunks"),
+	    units_plural(ctl_number(nodes, "chunks")), units_format_bytes(read, sizeof(read), read_bytes));
 	if (isfinite(mean_s))
 		printf("; a chunk in %s",
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
 	if (ctl_number(nodes, "failed"))
-		printf("; %llu failed", (unsigned long long)ctl_number(nodes, "failed"));
+		printf("; %llu failed", ctl_number(nodes, "failed"));
 	print_lanes(nodes, world);
 }
 
@@ -245,7 +242,7 @@ static void print_job(const json_t *job)
 	const json_t *memory = json_object_get(job, "memory");
 	char name[200], phase[200], text[400], claimed[24], borrowed[24];
 
-	printf("job %llu (%s)", (unsigned long long)ctl_number(job, "id"), ctl_string(job, "name", name));
+	printf("job %llu (%s)", ctl_number(job, "id"), ctl_string(job, "name", name));
 	if (*ctl_string(tuner, "phase", phase))
 		printf(" is %s", phase);
 	if (json_is_string(view) && json_string_length(view))
@@ -267,19 +264,18 @@ static void print_assisted(const json_t *job)
 {
 	char name[200], why[200], state[200], bytes[16];
 
-	printf("process %llu (%s), outside dieseld: prefetch %s", (unsigned long long)ctl_number(job, "pid"),
+	printf("process %llu (%s), outside dieseld: prefetch %s", ctl_number(job, "pid"),
 	       ctl_string(job, "name", name), ctl_string(job, "state", state));
 	if (*ctl_string(job, "why", why))
 		printf(": %s", why);
 	printf("\n"
 	       "          %llu samples known, %llu files (%s) prefetched, %llu of %llu predictions wrong",
-	       (unsigned long long)ctl_number(job, "known_samples"),
-	       (unsigned long long)ctl_number(job, "files_read_ahead"),
+	       ctl_number(job, "known_samples"), ctl_number(job, "files_read_ahead"),
 	       units_format_bytes(bytes, sizeof(bytes), ctl_number(job, "bytes_read_ahead")),
-	       (unsigned long long)ctl_number(job, "misses"),
+	       ctl_number(job, "misses"),
 	       (unsigned long long)(ctl_number(job, "hits") + ctl_number(job, "misses")));
 	if (ctl_number(job, "lost_records"))
-		printf(", %llu batch records lost", (unsigned long long)ctl_number(job, "lost_records"));
+		printf(", %llu batch records lost", ctl_number(job, "lost_records"));
 	putchar('\n');
 }
 
@@ -314,14 +310,18 @@ static void print_reads(const json_t *reads)
 	    units_format_duration(held, sizeof(held), (uint64_t)(json_number_of(reads, "limited_s") * 1e9)));
 }
 
-static int print_why(const struct option_verb *verb, const char *text, uint64_t id)
+struct why_options {
+	struct ctl_daemon_options daemon;
+	uint64_t job; /* 0: all */
+	uint32_t max;
+};
+
+static void print_why(const json_t *root, const void *what)
 {
-	json_t *root = ctl_parse(verb, text, "diesel.why/1"), *item;
-	const json_t *decisions = json_object_get(root, "decisions");
+	uint64_t id = ((const struct why_options *)what)->job;
+	const json_t *decisions = json_object_get(root, "decisions"), *item;
 	char mode[200];
 
-	if (!root)
-		return CTL_FAILED;
 	ctl_print_where(root);
 	if (strcmp(ctl_string(json_object_get(root, "tune"), "mode", mode), "on") != 0)
 		printf("tuning is %s\n", mode);
@@ -338,35 +338,18 @@ static int print_why(const struct option_verb *verb, const char *text, uint64_t 
 	/* Prints the oldest decision first, so that the newest is next to the prompt. */
 	for (size_t i = json_array_size(decisions); i-- > 0;)
 		print_decision(json_array_get(decisions, i), !id);
-	json_decref(root);
-	return ctl_finish(verb);
 }
 
-static int ask(const struct option_verb *verb, const struct ctl_daemon_options *o, uint64_t id, uint32_t max)
+static int ask(struct admin_client *admin, const void *what, char **ret_json, struct error *err)
 {
-	_cleanup_(freep) char *text = NULL;
-	struct admin_client *admin = NULL;
-	struct error err = ERROR_INIT;
-	int r = admin_open(o->socket, o->timeout_s, &admin, &err);
+	const struct why_options *o = what;
 
-	if (r == 0)
-		r = admin_why(admin, id, max, &text, &err);
-	admin_close(admin);
-	if (r < 0)
-		return ctl_failed(verb, &err);
-	if (!o->json)
-		return print_why(verb, text, id);
-	text_put_json(stdout, text);
-	return ctl_finish(verb);
+	return admin_why(admin, o->job, o->max, ret_json, err);
 }
-
-struct why_options {
-	struct ctl_daemon_options daemon;
-	uint32_t max;
-};
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
+	static const struct ctl_question question = {"diesel.why/1", ask, print_why};
 	struct why_options o = {.daemon = CTL_DAEMON_OPTIONS_INIT, .max = 10};
 	int64_t id = 0;
 	int status;
@@ -377,7 +360,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "expected at most one job");
 	if (argc - optind == 1 && units_parse_integer(argv[optind], 1, INT64_MAX, &id) < 0)
 		return ctl_usage(verb, "'%s' is not a job's number; dieselctl jobs lists them", argv[optind]);
-	return ask(verb, &o.daemon, (uint64_t)id, o.max);
+	o.job = (uint64_t)id;
+	return ctl_ask(verb, &o.daemon, &question, &o);
 }
 
 #define AT(member) .at = offsetof(struct why_options, member)

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Builds parts of the JSON report. Values are new references, or NULL if memory ran out.
- * json_object_set_new() fails for a NULL value, so OR-ing all results shows whether memory ran out anywhere.
- * Setters return 0, or nonzero if memory ran out.
+ * Builds parts of the JSON report. Values are new references, or NULL if memory ran out. An object or a list
+ * with a value that is NULL becomes NULL as a whole, so one check at the end shows whether memory ran out
+ * anywhere.
  */
 
 #include <jansson.h>
@@ -15,7 +15,11 @@ struct analysis;
 struct estimate;
 
 json_t *json_seconds(uint64_t ns);
+/* For times that may have a fraction of a nanosecond, or be unknown. */
+json_t *json_seconds_of(double ns);
 json_t *json_count(uint64_t n);
+/* Returns null for 0, which stands for a number that is not known. */
+json_t *json_known_count(uint64_t n);
 /* Returns a number, or null if it is not finite. */
 json_t *json_number(double value);
 /* Returns a string of untrusted bytes; bytes that are not UTF-8 are written as lib/utf8.h says. NULL becomes
@@ -24,12 +28,26 @@ json_t *json_bytes(const char *bytes);
 /* Returns {"value", "low", "high"}, or null if the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);
 
-/* Returns the object, or frees it and returns NULL if r is negative: its setters' results, OR-ed. */
-json_t *json_whole(json_t *object, int r);
+struct json_member {
+	const char *key; /* NULL: the member is left out */
+	json_t *value;
+};
 
-/* Writes root as one or more lines, safe for a terminal (lib/text.h). Frees root. -EIO and the like, -ENOMEM.
- */
+/* Makes an object of these members. */
+json_t *json_object_of(const struct json_member *members, size_t n);
+#define JSON_OBJECT(...)                                                                                     \
+	json_object_of((const struct json_member[]){__VA_ARGS__},                                            \
+		       sizeof((const struct json_member[]){__VA_ARGS__}) / sizeof(struct json_member))
+
+/* Adds a value to an object or a list, which becomes NULL if that fails, and may be NULL already. */
+void json_set(json_t **object, const char *key, json_t *value);
+void json_append(json_t **list, json_t *value);
+/* Adds the members of another object, which is freed, likewise. */
+void json_merge(json_t **object, json_t *members);
+
+/* Writes root as one or more lines, safe for a terminal (lib/text.h). Frees root. -EIO and the like; -ENOMEM:
+ * it is NULL. */
 int json_write(json_t *root, FILE *stream, size_t flags);
 
-/* Each function sets one key of root, to null if the analysis lacks that part. */
-int json_set_predictions(json_t *root, const struct analysis *analysis);
+/* Returns null if the analysis has no predictions. */
+json_t *json_predictions(const struct analysis *analysis);

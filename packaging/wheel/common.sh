@@ -16,21 +16,13 @@ quietly() {
 	"$@" >"$log" 2>&1 || die "$(tail -5 "$log"; echo "the rest is in $log")"
 }
 
-install_tools() {
-	python3 -m venv --clear "$work/env" &&
-		"$work/env/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --requirement "$1" &&
-		cp "$1" "$work/installed.txt"
-}
-
 # compiler GLIBC: makes a compiler for this version of glibc, and sets CC.
 compiler() {
 	mkdir -p "$work"
 	exec {lock}>"$work/lock"
 	flock "$lock" # lets one process at a time continue
-	if ! cmp -s packaging/wheel/requirements.txt "$work/installed.txt"; then
-		say "installing the tools of packaging/wheel/requirements.txt"
-		quietly install.log install_tools packaging/wheel/requirements.txt
-	fi
+	[ -e "$work/env/installed.txt" ] || say "installing the tools of packaging/wheel/requirements.txt"
+	quietly install.log packaging/wheel/environment.py "$work/env" packaging/wheel/requirements.txt
 	CC=$work/cc-$1
 	# `python -m ziglang` would start Python for each object, to run the same program.
 	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
@@ -47,8 +39,8 @@ check() {
 	quietly audit.log auditwheel repair --plat "$platform" --only-plat --wheel-dir "$work/checked" "$2"
 	wheel=$work/checked/$(basename "${2%-*}")-$platform.whl
 	rm -rf "$work/tried"
-	python3 -m venv "$work/tried"
-	"$work/tried/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
+	python3 -m venv --without-pip "$work/tried"
+	build/pip/bin/python -m pip --python "$work/tried" --disable-pip-version-check install --quiet --no-index "$wheel"
 }
 
 # deliver FOLDER FILE ...: puts files into the folder.

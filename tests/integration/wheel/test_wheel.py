@@ -14,7 +14,7 @@ import zipfile
 import dieseld_support
 import hardening
 from dieseld_support import BIN, SCRATCH
-from wheel_support import ROOT, SYSTEM_PYTHON, VERSION, build, run
+from wheel_support import ROOT, VERSION, build, new_environment, pip, run
 
 PACKAGE = ROOT / "client" / "python" / "diesel_loader"
 
@@ -39,11 +39,9 @@ class Wheel(dieseld_support.Case):
     @classmethod
     def setUpClass(cls):
         folder = pathlib.Path(SCRATCH) / "venv"
-        cls.python = folder / "bin" / "python"
-        done = run(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", folder)
-        assert done.returncode == 0, done.stdout + done.stderr
+        cls.python = new_environment(folder)
         cls.site, = folder.glob("lib/python3*/site-packages")
-        cls.sources, cls.wheel = build(cls.python)
+        cls.sources, cls.wheel = build()
         cls.before = cls.installed()
         cls.pip("install", "--no-index", cls.wheel)
 
@@ -53,7 +51,7 @@ class Wheel(dieseld_support.Case):
 
     @classmethod
     def pip(cls, *arguments):
-        done = run(cls.python, "-m", "pip", "--quiet", *arguments)
+        done = pip(cls.python, "--quiet", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def refused(self, **environment):

@@ -16,7 +16,7 @@ import zipfile
 import dieseld_support
 import hardening
 from dieseld_support import SCRATCH
-from wheel_support import ROOT, SYSTEM_PYTHON, VERSION, build, must, run, skip
+from wheel_support import ROOT, VERSION, build, must, new_environment, pip, run, skip
 
 ALICE = 12345
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
@@ -54,12 +54,12 @@ print(n, loader.dataset.socket, diesel_loader.status(loader.dataset.socket)["pid
 """
 
 
-def build_tools(python):
+def build_tools():
     folder = SCRATCH + "/tools-dist"
     done = run(ROOT / "packaging" / "wheel" / "tools.sh", folder, cwd=ROOT)
     if "only on Debian 12" in done.stderr:
         skip(done.stderr.strip())
-    must(done, python)
+    must(done)
     return done.stdout.strip()
 
 
@@ -68,11 +68,10 @@ class Both(unittest.TestCase):
     def setUpClass(cls):
         cls.environment = pathlib.Path(SCRATCH) / "venv"
         cls.bin = cls.environment / "bin"
-        done = run(SYSTEM_PYTHON, "-m", "venv", "--system-site-packages", cls.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        cls.tools = build_tools(cls.bin / "python")
+        new_environment(cls.environment)
+        cls.tools = build_tools()
         cls.before = cls.installed()
-        cls.wheels = [build(cls.bin / "python")[1], cls.tools]
+        cls.wheels = [build()[1], cls.tools]
         cls.pip("install", "--no-index", *cls.wheels)
         cls.source = dieseld_support.make_source("first", 200, lambda rng: rng.randint(2000, 20000))
         cls.home = pathlib.Path(SCRATCH) / "home"
@@ -87,7 +86,7 @@ class Both(unittest.TestCase):
 
     @classmethod
     def pip(cls, *arguments):
-        done = run(cls.bin / "python", "-m", "pip", "--quiet", *arguments)
+        done = pip(cls.bin / "python", "--quiet", *arguments)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def alone(self, *command, path="/usr/bin:/bin"):

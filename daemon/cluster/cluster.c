@@ -163,14 +163,9 @@ static void group_free(struct cluster_group *g)
 
 void cluster_leave(struct cluster_group *group)
 {
-	struct cluster_group **at;
-
 	if (--group->refs > 0)
 		return;
-	at = &group->cluster->groups;
-	while (*at != group)
-		at = &(*at)->next;
-	*at = group->next;
+	LL_DELETE(group->cluster->groups, group);
 	tell(group, CLUSTER_LEAVE);
 	group_free(group);
 }

@@ -142,14 +142,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	struct net *n = poll->data;
 
 	n->now_ns = clock_monotonic_ns();
-	n->accept_tokens += (double)(n->now_ns - n->accept_ns) / 1e9 * ACCEPTS_PER_S;
-	if (n->accept_tokens > ACCEPTS_BURST)
-		n->accept_tokens = ACCEPTS_BURST;
-	n->accept_ns = n->now_ns;
-	for (int i = 0; i < ACCEPTS_AT_ONCE && n->accept_tokens >= 1; i++, n->accept_tokens -= 1)
+	(void)net_budget_has(&n->accepts, ACCEPTS_PER_S, ACCEPTS_BURST, n->now_ns);
+	for (int i = 0; i < ACCEPTS_AT_ONCE && n->accepts.tokens >= 1; i++, n->accepts.tokens -= 1)
 		if (!accept_one(n))
 			return;
-	if (n->accept_tokens < 1)
+	if (n->accepts.tokens < 1)
 		net_accept_stop(n, REST_NS);
 }
 
@@ -433,8 +430,8 @@ static void mark_members(struct net *n)
 		if (n->peers[i])
 			n->peers[i]->is_member = false;
 	for (const struct net_group *g = n->groups; g; g = g->next) {
-		for (size_t i = 0; i < g->n; i++) {
-			const struct registry_member *m = &g->members[i];
+		for (size_t i = 0; g->last && i < g->last->n; i++) {
+			const struct registry_member *m = &g->last->members[i];
 			struct net_peer *p =
 			    strcmp(m->node, n->config->node) == 0 ? NULL : net_peer_get(n, m->node);
 
@@ -473,8 +470,8 @@ static void report_members(struct net *n, const struct net_group *g)
 	struct cluster_report report = {.news = CLUSTER_MEMBERS, .group = g->id};
 
 	net_report(n, &report); /* the members follow */
-	for (size_t i = 0; i < g->n; i++)
-		report_member(n, g, &g->members[i]);
+	for (size_t i = 0; i < g->last->n; i++)
+		report_member(n, g, &g->last->members[i]);
 	report.count = 1; /* the list is complete */
 	net_report(n, &report);
 }
@@ -502,21 +499,18 @@ static size_t keep_usable(struct net *n, struct registry_member *members, size_t
 	return kept;
 }
 
+/* Takes ownership of the update. */
 static void apply(struct net *n, struct net_update *u)
 {
 	struct net_group *g = find(n, &u->group);
-	struct registry_member *members;
 
-	if (!g)
+	if (!g) {
+		free(u);
 		return;
-	members = u->n ? malloc(u->n * sizeof(*members)) : NULL;
-	if (u->n && !members)
-		return;
-	if (u->n)
-		memcpy(members, u->members, u->n * sizeof(*members));
-	free(g->members);
-	g->members = members;
-	g->n = keep_usable(n, members, u->n);
+	}
+	free(g->last);
+	g->last = u;
+	u->n = keep_usable(n, u->members, u->n);
 	mark_members(n);
 	report_members(n, g);
 	for (uint32_t i = 0; i < CLUSTER_MAX_PEERS; i++)
@@ -548,7 +542,6 @@ static void net_members_on_wake(uv_async_t *async)
 		struct net_update *next = u->next;
 
 		apply(n, u);
-		free(u);
 		u = next;
 	}
 }
@@ -590,7 +583,7 @@ static void net_members_leave(struct net *n, const struct cluster_order *o)
 	LL_DELETE(n->groups, g);
 	if (n->registry)
 		registry_leave(n->registry, &g->key);
-	free(g->members);
+	free(g->last);
 	free(g);
 	mark_members(n);
 }
@@ -743,7 +736,7 @@ int net_run(const struct cluster_config *config, int listen_fd, int daemon_fd)
 	n.on_conn = &on_conn;
 	outbox_reset(&n.outbox, daemon_fd);
 	n.next_id = 1;
-	n.now_ns = n.accept_ns = clock_monotonic_ns();
+	n.now_ns = n.accepts.at_ns = clock_monotonic_ns();
 	if (start(&n, daemon_fd) < 0)
 		return 1;
 	poll_daemon(&n);

@@ -120,8 +120,7 @@ struct net_conn {
 	uint32_t n_asks;
 	struct net_question *questions, *gives; /* gives: the question whose pieces are being sent */
 	uint32_t n_questions, n_asked;
-	double tokens; /* number of questions accepted at present (a token bucket) */
-	uint64_t tokens_ns;
+	struct net_budget accepts; /* questions and pings accepted at present */
 	uint64_t ping_id, ping_ns; /* the last ping, and when it was sent; ping_id 0: none yet */
 	bool ping_waits;
 };
@@ -152,8 +151,7 @@ struct net_group {
 	struct registry_group_key key;
 	struct registry_group_id text;
 	struct net_group_id id;
-	struct registry_member *members;
-	size_t n;
+	struct net_update *last; /* its members; NULL: not known yet */
 };
 
 struct net_update {
@@ -186,8 +184,7 @@ struct net {
 	bool listens;
 	uint64_t listen_ns; /* time of the next attempt to listen */
 	struct net_sources sources;
-	double accept_tokens;
-	uint64_t accept_ns;
+	struct net_budget accepts; /* connections accepted at present */
 	struct log_limit said_accept, said_conn, said_problem;
 
 	struct registry *registry;

@@ -370,21 +370,16 @@ static void refuse(struct net_conn *c, struct net_question *q, int32_t code)
 
 static bool may_read(struct net_conn *c)
 {
-	struct net *n = c->net;
-
-	c->tokens += (double)(n->now_ns - c->tokens_ns) / 1e9 * QUESTIONS_PER_S;
-	if (c->tokens > QUESTIONS_BURST)
-		c->tokens = QUESTIONS_BURST;
-	c->tokens_ns = n->now_ns;
 	/* Leaves space in the ring for frames that this node sends unasked, in addition to answers. */
-	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
+	return net_budget_has(&c->accepts, QUESTIONS_PER_S, QUESTIONS_BURST, c->net->now_ns) &&
+	       c->ring_n < NET_RING / 4;
 }
 
 static void take_question(struct net_conn *c, const struct net_frame *f)
 {
 	struct net_question *q;
 
-	c->tokens -= 1;
+	c->accepts.tokens -= 1;
 	if (c->n_questions >= NET_MAX_QUESTIONS || question_find(c, f->id)) {
 		net_conn_send(c, NET_REFUSAL, f->id, -EBUSY, 0);
 		return;

@@ -449,8 +449,8 @@ static int open_up(struct net_conn *c, struct net_peer *p)
 	c->peer = p;
 	p->conn = c;
 	c->state = NET_OPEN;
-	c->tokens_ns = c->in_ns = c->net->now_ns;
-	c->tokens = 1;
+	c->in_ns = c->net->now_ns;
+	c->accepts = (struct net_budget){.tokens = 1, .at_ns = c->net->now_ns};
 	p->back_off_ns = 0;
 	p->is_changed = true;
 	return 0;
@@ -488,7 +488,7 @@ static int take_frame(struct net_conn *c, const struct net_frame *f)
 {
 	switch (f->kind) {
 	case NET_PING:
-		c->tokens -= 1;
+		c->accepts.tokens -= 1;
 		net_conn_send(c, NET_PONG, f->id, 0, 0);
 		return 0;
 	case NET_PONG:

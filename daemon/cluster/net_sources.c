@@ -29,12 +29,10 @@ bool net_source_equal(const struct net_source *a, const struct net_source *b)
 
 static bool take(struct net_budget *b, double per_s, double burst, uint64_t now_ns)
 {
-	double tokens = b->tokens + (double)(now_ns - b->at_ns) / 1e9 * per_s;
+	bool has = net_budget_has(b, per_s, burst, now_ns);
 
-	if (!b->at_ns || tokens > burst)
-		tokens = burst;
-	*b = (struct net_budget){.tokens = tokens < 1 ? tokens : tokens - 1, .at_ns = now_ns};
-	return tokens >= 1;
+	b->tokens -= has;
+	return has;
 }
 
 static struct net_budget *budget_of(struct net_sources *s, const struct net_source *source)

@@ -25,10 +25,21 @@ struct net_source {
 	uint8_t host[16];
 };
 
+/* A token bucket. */
 struct net_budget {
 	double tokens;
 	uint64_t at_ns; /* 0: the budget is full */
 };
+
+/* Returns true if the budget has a token now. The caller takes the token. */
+static inline bool net_budget_has(struct net_budget *b, double per_s, double burst, uint64_t now_ns)
+{
+	b->tokens += (double)(now_ns - b->at_ns) / 1e9 * per_s;
+	if (!b->at_ns || b->tokens > burst)
+		b->tokens = burst;
+	b->at_ns = now_ns;
+	return b->tokens >= 1;
+}
 
 /* Number of sources remembered. The least recently seen source is forgotten first. */
 #define NET_SOURCES 256

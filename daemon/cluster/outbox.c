@@ -8,9 +8,10 @@
 #include <sys/socket.h>
 
 #include "lib/fd_message.h"
+#include "lib/list.h"
 
 struct outbox_item {
-	struct outbox_item *next;
+	struct outbox_item *prev, *next;
 	int memory_fd;
 	size_t bytes;
 	uint8_t data[];
@@ -36,11 +37,7 @@ int outbox_send(struct outbox *o, const void *data, size_t bytes, int memory_fd)
 		return -ENOMEM;
 	*item = (struct outbox_item){.memory_fd = memory_fd, .bytes = bytes};
 	memcpy(item->data, data, bytes);
-	if (o->last)
-		o->last->next = item;
-	else
-		o->first = item;
-	o->last = item;
+	DL_APPEND(o->first, item);
 	return 0;
 }
 
@@ -52,9 +49,7 @@ int outbox_flush(struct outbox *o)
 
 		if (r < 0)
 			return r;
-		o->first = item->next;
-		if (!o->first)
-			o->last = NULL;
+		DL_DELETE(o->first, item);
 		free(item);
 	}
 	return 0;
@@ -62,11 +57,9 @@ int outbox_flush(struct outbox *o)
 
 void outbox_reset(struct outbox *o, int fd)
 {
-	while (o->first) {
-		struct outbox_item *item = o->first;
+	struct outbox_item *item, *next;
 
-		o->first = item->next;
+	DL_FOREACH_SAFE (o->first, item, next)
 		free(item);
-	}
 	*o = (struct outbox){.fd = fd};
 }

@@ -11,7 +11,7 @@ struct outbox_item;
 
 struct outbox {
 	int fd;
-	struct outbox_item *first, *last;
+	struct outbox_item *first;
 };
 
 /* Begins with another socket, or with none (negative). Forgets the messages that wait. */

@@ -392,125 +392,90 @@ static void what_has_no_range_is_left_out(void **state)
 	assert_true(c.factor[0] != d.factor[0] || c.factor[1] != d.factor[1]);
 }
 
-/* The values are those of Pillow 9.4 and 12 for ImageEnhance, and for turning the hue in HSV. */
-static void colours_are_pillows(void **state)
+/* The values are those of Pillow 9.4 and 12 for ImageEnhance, and for turning the hue in HSV; and those of
+ * torchvision 0.28's kernels for tensors. */
+static void colours_are_those_of_pillow_and_of_torchvision(void **state)
 {
 	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
 					   17, 140, 60, 90,  91, 250, 128, 128, 127};
 	static const struct {
 		enum recipe_colour colour;
 		float factor;
-		uint8_t wanted[sizeof(original)];
+		uint8_t wanted[2][sizeof(original)]; /* Pillow's, torchvision's */
 	} cases[] = {
 	    {RECIPE_BRIGHTNESS,
 	     0.7f,
-	     {0, 0, 0, 140, 21, 63, 178, 178, 178, 11, 98, 42, 63, 63, 175, 89, 89, 88}},
+	     {{0, 0, 0, 140, 21, 63, 178, 178, 178, 11, 98, 42, 63, 63, 175, 89, 89, 88},
+	      {0, 0, 0, 140, 21, 63, 178, 178, 178, 11, 98, 42, 63, 63, 175, 89, 89, 88}}},
 	    {RECIPE_BRIGHTNESS,
 	     1.4f,
-	     {0, 0, 0, 255, 42, 126, 255, 255, 255, 23, 196, 84, 126, 127, 255, 179, 179, 177}},
+	     {{0, 0, 0, 255, 42, 126, 255, 255, 255, 23, 196, 84, 126, 127, 255, 179, 179, 177},
+	      {0, 0, 0, 255, 42, 126, 255, 255, 255, 23, 196, 84, 126, 127, 255, 179, 179, 177}}},
 	    {RECIPE_CONTRAST,
 	     0.5f,
-	     {56, 56, 56, 156, 71, 101, 183, 183, 183, 64, 126, 86, 101, 101, 181, 120, 120, 119}},
+	     {{56, 56, 56, 156, 71, 101, 183, 183, 183, 64, 126, 86, 101, 101, 181, 120, 120, 119},
+	      {55, 55, 55, 155, 70, 100, 183, 183, 183, 64, 125, 85, 100, 101, 180, 119, 119, 119}}},
 	    {RECIPE_CONTRAST,
 	     1.9f,
-	     {0, 0, 0, 255, 0, 70, 255, 255, 255, 0, 165, 13, 70, 72, 255, 142, 142, 140}},
+	     {{0, 0, 0, 255, 0, 70, 255, 255, 255, 0, 165, 13, 70, 72, 255, 142, 142, 140},
+	      {0, 0, 0, 255, 0, 70, 255, 255, 255, 0, 165, 13, 70, 72, 255, 142, 142, 140}}},
 	    {RECIPE_SATURATION,
 	     0.0f,
-	     {0, 0, 0, 88, 88, 88, 255, 255, 255, 94, 94, 94, 109, 109, 109, 128, 128, 128}},
+	     {{0, 0, 0, 88, 88, 88, 255, 255, 255, 94, 94, 94, 109, 109, 109, 128, 128, 128},
+	      {0, 0, 0, 87, 87, 87, 254, 254, 254, 94, 94, 94, 108, 108, 108, 127, 127, 127}}},
 	    {RECIPE_SATURATION,
 	     0.6f,
-	     {0, 0, 0, 155, 53, 89, 255, 255, 255, 47, 121, 73, 97, 98, 193, 128, 128, 127}},
+	     {{0, 0, 0, 155, 53, 89, 255, 255, 255, 47, 121, 73, 97, 98, 193, 128, 128, 127},
+	      {0, 0, 0, 154, 52, 88, 254, 254, 254, 47, 121, 73, 97, 97, 193, 127, 127, 127}}},
 	    {RECIPE_SATURATION,
 	     1.7f,
-	     {0, 0, 0, 255, 0, 91, 255, 255, 255, 0, 172, 36, 76, 78, 255, 128, 128, 126}},
+	     {{0, 0, 0, 255, 0, 91, 255, 255, 255, 0, 172, 36, 76, 78, 255, 128, 128, 126},
+	      {0, 0, 0, 255, 0, 92, 255, 255, 255, 0, 172, 36, 77, 79, 255, 128, 128, 127}}},
 	    {RECIPE_HUE,
 	     0.0f,
-	     {0, 0, 0, 200, 31, 90, 255, 255, 255, 17, 140, 58, 90, 94, 250, 128, 128, 127}},
+	     {{0, 0, 0, 200, 31, 90, 255, 255, 255, 17, 140, 58, 90, 94, 250, 128, 128, 127},
+	      {0, 0, 0, 200, 30, 90, 255, 255, 255, 17, 140, 60, 90, 91, 250, 128, 128, 127}}},
 	    {RECIPE_HUE,
 	     0.25f,
-	     {0, 0, 0, 182, 200, 31, 255, 255, 255, 17, 40, 140, 250, 90, 177, 127, 128, 128}},
+	     {{0, 0, 0, 182, 200, 31, 255, 255, 255, 17, 40, 140, 250, 90, 177, 127, 128, 128},
+	      {0, 0, 0, 175, 200, 30, 255, 255, 255, 17, 35, 140, 250, 90, 171, 127, 128, 127}}},
 	    {RECIPE_HUE,
 	     -0.4f,
-	     {0, 0, 0, 31, 158, 200, 255, 255, 255, 140, 17, 23, 158, 250, 90, 128, 127, 128}},
+	     {{0, 0, 0, 31, 158, 200, 255, 255, 255, 140, 17, 23, 158, 250, 90, 128, 127, 128},
+	      {0, 0, 0, 30, 158, 200, 255, 255, 255, 140, 17, 23, 155, 250, 90, 128, 127, 128}}},
 	};
 	uint8_t made[sizeof(original)];
 
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct recipe_colours c = {.n = 1, .order = {cases[i].colour}, .factor = {cases[i].factor}};
+	for (int of_tensors = 0; of_tensors < 2; of_tensors++) {
+		for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+			const struct recipe_colours c = {.n = 1,
+							 .of_tensors = of_tensors,
+							 .order = {cases[i].colour},
+							 .factor = {cases[i].factor}};
 
-		memcpy(made, original, sizeof(made));
-		recipe_colour(&c, made, sizeof(made) / 3);
-		assert_memory_equal(made, cases[i].wanted, sizeof(made));
+			memcpy(made, original, sizeof(made));
+			recipe_colour(&c, made, sizeof(made) / 3);
+			assert_memory_equal(made, cases[i].wanted[of_tensors], sizeof(made));
+		}
+		const struct recipe_colours grey = {.grey = true, .of_tensors = of_tensors};
+
+		recipe_colour(&grey, memcpy(made, original, sizeof(made)), 2);
+		assert_memory_equal(made, of_tensors ? "\0\0\0\x57\x57\x57" : "\0\0\0\x58\x58\x58", 6);
+		assert_memory_equal(made + 6, original + 6, sizeof(made) - 6);
 	}
-	struct recipe_colours grey = {.grey = true};
-
-	recipe_colour(&grey, memcpy(made, original, sizeof(made)), 2);
-	assert_memory_equal(made, "\0\0\0\x58\x58\x58", 6);
-	assert_memory_equal(made + 6, original + 6, sizeof(made) - 6);
 }
 
-/* The values are those of torchvision 0.28's kernels for tensors. */
-static void colours_of_tensors_are_torchvisions(void **state)
+static void a_flag_chooses_the_colours_of_tensors(void **state)
 {
-	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
-					   17, 140, 60, 90,  91, 250, 128, 128, 127};
-	static const struct {
-		enum recipe_colour colour;
-		float factor;
-		uint8_t wanted[sizeof(original)];
-	} cases[] = {
-	    {RECIPE_BRIGHTNESS,
-	     0.699999988079071f,
-	     {0, 0, 0, 140, 21, 63, 178, 178, 178, 11, 98, 42, 63, 63, 175, 89, 89, 88}},
-	    {RECIPE_BRIGHTNESS,
-	     1.399999976158142f,
-	     {0, 0, 0, 255, 42, 126, 255, 255, 255, 23, 196, 84, 126, 127, 255, 179, 179, 177}},
-	    {RECIPE_CONTRAST,
-	     0.5f,
-	     {55, 55, 55, 155, 70, 100, 183, 183, 183, 64, 125, 85, 100, 101, 180, 119, 119, 119}},
-	    {RECIPE_CONTRAST,
-	     1.899999976158142f,
-	     {0, 0, 0, 255, 0, 70, 255, 255, 255, 0, 165, 13, 70, 72, 255, 142, 142, 140}},
-	    {RECIPE_SATURATION,
-	     0.0f,
-	     {0, 0, 0, 87, 87, 87, 254, 254, 254, 94, 94, 94, 108, 108, 108, 127, 127, 127}},
-	    {RECIPE_SATURATION,
-	     0.6000000238418579f,
-	     {0, 0, 0, 154, 52, 88, 254, 254, 254, 47, 121, 73, 97, 97, 193, 127, 127, 127}},
-	    {RECIPE_SATURATION,
-	     1.7000000476837158f,
-	     {0, 0, 0, 255, 0, 92, 255, 255, 255, 0, 172, 36, 77, 79, 255, 128, 128, 127}},
-	    {RECIPE_HUE,
-	     0.0f,
-	     {0, 0, 0, 200, 30, 90, 255, 255, 255, 17, 140, 60, 90, 91, 250, 128, 128, 127}},
-	    {RECIPE_HUE,
-	     0.25f,
-	     {0, 0, 0, 175, 200, 30, 255, 255, 255, 17, 35, 140, 250, 90, 171, 127, 128, 127}},
-	    {RECIPE_HUE,
-	     -0.4000000059604645f,
-	     {0, 0, 0, 30, 158, 200, 255, 255, 255, 140, 17, 23, 155, 250, 90, 128, 127, 128}},
-	};
-	uint8_t made[sizeof(original)];
-
-	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		struct recipe_colours c = {
-		    .n = 1, .of_tensors = true, .order = {cases[i].colour}, .factor = {cases[i].factor}};
-
-		memcpy(made, original, sizeof(made));
-		recipe_colour(&c, made, sizeof(made) / 3);
-		assert_memory_equal(made, cases[i].wanted, sizeof(made));
-	}
-	struct recipe_colours grey = {.grey = true, .of_tensors = true};
+	struct recipe_colours c;
 	struct recipe r = random_box();
 
-	recipe_colour(&grey, memcpy(made, original, sizeof(made)), 2);
-	assert_memory_equal(made, "\0\0\0\x57\x57\x57", 6);
 	jitter(&r);
-	recipe_draw_colours(&r, 1, 2, 3, &grey);
-	assert_false(grey.of_tensors);
+	recipe_draw_colours(&r, 1, 2, 3, &c);
+	assert_false(c.of_tensors);
 	r.flags = RECIPE_TENSOR_COLOURS;
-	recipe_draw_colours(&r, 1, 2, 3, &grey);
-	assert_true(grey.of_tensors);
+	recipe_draw_colours(&r, 1, 2, 3, &c);
+	assert_true(c.of_tensors);
 }
 
 static void numbers_are_those_of_their_type(void **state)
@@ -562,6 +527,7 @@ UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(recipes_for_cod
 	   cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
 	   cmocka_unit_test(one_channel_is_stored_alone),
 	   cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),
-	   cmocka_unit_test(what_has_no_range_is_left_out), cmocka_unit_test(colours_are_pillows),
-	   cmocka_unit_test(colours_of_tensors_are_torchvisions),
+	   cmocka_unit_test(what_has_no_range_is_left_out),
+	   cmocka_unit_test(colours_are_those_of_pillow_and_of_torchvision),
+	   cmocka_unit_test(a_flag_chooses_the_colours_of_tensors),
 	   cmocka_unit_test(numbers_are_those_of_their_type))

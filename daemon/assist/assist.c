@@ -18,7 +18,6 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/error.h"
-#include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 #include "lib/log.h"
 #include "lib/proc.h"
@@ -119,18 +118,6 @@ static bool may_begin(const struct watcher *w, uint32_t uid)
 	return w->n_jobs < ASSIST_JOBS_MAX && (admin_is(uid) || n < ASSIST_A_USER_MAX);
 }
 
-static int reader_start(const struct watcher *w, const struct assist_order *order, int *ret_fd)
-{
-	_cleanup_(closep) int fd = -EBADF;
-	int r = fork_server_start(&w->keeper, HELPER_AHEAD, &fd);
-
-	if (r == 0)
-		r = fd_message_send(fd, order, sizeof(*order), NULL, 0, MSG_DONTWAIT);
-	if (r == 0)
-		*ret_fd = steal_fd(&fd);
-	return r;
-}
-
 static void job_begin(struct watcher *w, const struct index_record *r)
 {
 	pid_t pid = (pid_t)r->trainer;
@@ -152,7 +139,7 @@ static void job_begin(struct watcher *w, const struct index_record *r)
 		return;
 	}
 	order.start_ticks = process.start_ticks;
-	if (reader_start(w, &order, &j->fd) < 0) {
+	if (fork_server_start_with(&w->keeper, HELPER_AHEAD, &order, sizeof(order), NULL, 0, &j->fd) < 0) {
 		job_leave(j);
 		return;
 	}

@@ -297,6 +297,19 @@ int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *r
 	return r;
 }
 
+int fork_server_start_with(const struct fork_server *n, enum helper_kind kind, const void *message,
+			   size_t bytes, const int *fds, size_t n_fds, int *ret_fd)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	int r = fork_server_start(n, kind, &fd);
+
+	if (r == 0)
+		r = fd_message_send(fd, message, bytes, fds, n_fds, MSG_DONTWAIT);
+	if (r == 0)
+		*ret_fd = steal_fd(&fd);
+	return r;
+}
+
 void fork_server_end(struct fork_server *n)
 {
 	closep(&n->fd);

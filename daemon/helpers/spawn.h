@@ -61,6 +61,11 @@ int fork_server_spawn(const struct fork_server_program *program, struct fork_ser
  * helper's socket ends at once. -EAGAIN: the fork server is busy; -EPIPE: it is gone. Any thread. */
 int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *ret_fd);
 
+/* Starts a helper, and sends it its first message. The descriptors in fds stay the caller's. Results as for
+ * fork_server_start(). */
+int fork_server_start_with(const struct fork_server *n, enum helper_kind kind, const void *message,
+			   size_t bytes, const int *fds, size_t n_fds, int *ret_fd);
+
 /* Makes the fork server exit. Helpers continue until they see the end of their own sockets. */
 void fork_server_end(struct fork_server *n);
 

@@ -56,8 +56,7 @@ static int hand_over(struct closer *c, int socket)
 	/* The current helper has ended or is full: start a new one. */
 	closep(&c->fd);
 	c->fd = -EBADF;
-	r = fork_server_start(c->fork_server, HELPER_CLOSER, &c->fd);
-	return r < 0 ? r : fd_message_send(c->fd, &work, sizeof(work), &socket, 1, MSG_DONTWAIT);
+	return fork_server_start_with(c->fork_server, HELPER_CLOSER, &work, sizeof(work), &socket, 1, &c->fd);
 }
 
 /* Closes all but the standard descriptors and these two. */

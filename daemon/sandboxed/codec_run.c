@@ -619,7 +619,7 @@ static int prepare(struct helper *h, int slots_fd)
 	huge_leave_out_of_core(h->slots, b->n_slots * b->layout.slot_bytes);
 	h->item_bytes = recipe_item_bytes(&b->recipe);
 	if (b->recipe.kind == RECIPE_CODEC)
-		return plugin_space(&h->plugin, h->item_bytes);
+		return 0;
 	recipe_table_make(&b->recipe, &h->table);
 	h->decoded_copy = recipe_decoded(&b->recipe, &h->decoded_key);
 	return image_decoder_new(IMAGE_PIXELS_MAX, &h->decoder);
@@ -675,7 +675,7 @@ static int say_ready(struct helper *h, int plugin_fd)
 
 	done->error = ERROR_INIT;
 	if (plugin_fd >= 0)
-		done->status = plugin_load(plugin_fd, &h->plugin.codec, &done->error);
+		done->status = plugin_load(plugin_fd, h->item_bytes, &h->plugin, &done->error);
 	daemon_fd = h->fd;
 	signal(SIGPROF, on_late);
 	heap_bytes(); /* with a sanitizer, glibc's own heap is not set up yet, and that needs system calls

@@ -13,6 +13,7 @@
 #include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/fd_message.h"
+#include "lib/list.h"
 #include "lib/log.h"
 #include "opener_message.h"
 
@@ -37,7 +38,7 @@ struct opening {
 struct opener {
 	uv_loop_t *loop;
 	const struct fork_server *fork_server;
-	struct opening *first, **last;
+	struct opening *first;
 	bool said_bare;
 };
 
@@ -52,7 +53,6 @@ int opener_new(uv_loop_t *loop, const struct fork_server *fork_server, struct op
 		return -ENOMEM;
 	o->loop = loop;
 	o->fork_server = fork_server;
-	o->last = &o->first;
 	*ret = o;
 	return 0;
 }
@@ -69,13 +69,7 @@ static void opening_free(uv_handle_t *handle)
 static void opening_remove(struct opening *q)
 {
 	struct opener *o = q->opener;
-	struct opening **link = &o->first;
-
-	while (*link != q)
-		link = &(*link)->next;
-	*link = q->next;
-	if (o->last == &q->next)
-		o->last = link;
+	LL_DELETE(o->first, q);
 	closep(&q->pidfd);
 	closep(&q->copy_fd);
 	if (q->state == OPENING_WAITS)
@@ -193,20 +187,19 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static int opening_run(struct opening *q)
 {
 	struct opener *o = q->opener;
-	int fd, r = fork_server_start(o->fork_server, HELPER_OPENER, &fd);
+	int r = fork_server_start_with(o->fork_server, HELPER_OPENER, &q->uid, sizeof(q->uid), &q->connection,
+				       1, &q->fd);
 
-	if (r < 0)
-		return r;
-	r = uv_poll_init(o->loop, &q->poll, fd);
+	if (r == 0)
+		r = uv_poll_init(o->loop, &q->poll, q->fd);
 	if (r < 0) {
-		close(fd);
+		closep(&q->fd);
 		return r;
 	}
 	q->poll.data = q;
-	q->fd = fd;
 	q->state = OPENING_RUNS;
 	uv_poll_start(&q->poll, UV_READABLE, on_readable);
-	return fd_message_send(fd, &q->uid, sizeof(q->uid), &q->connection, 1, 0);
+	return 0;
 }
 
 static bool may_run(const struct opener *o, uint32_t uid)
@@ -259,8 +252,7 @@ int opening_start(struct opener *o, uint32_t uid, int connection, const struct o
 			      .copy_fd = -EBADF,
 			      .handler = handler,
 			      .user = user};
-	*o->last = q;
-	o->last = &q->next;
+	LL_APPEND(o->first, q);
 	if (may_run(o, uid))
 		r = opening_run(q);
 	if (r < 0) {

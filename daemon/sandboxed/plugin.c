@@ -14,7 +14,7 @@
 #include "daemon/helpers/message.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
-#include "lib/fd_message.h"
+#include "lib/list.h"
 #include "lib/text.h"
 
 struct plugin_question {
@@ -27,21 +27,6 @@ struct plugin_question {
 	plugin_answered *answered; /* NULL: the caller has dropped the question */
 	void *user;
 };
-
-static int start(const struct fork_server *fork_server, int plugin_fd, const struct plugin_order *order,
-		 int *ret_fd)
-{
-	int fd, r = fork_server_start(fork_server, HELPER_PLUGIN, &fd);
-
-	if (r < 0)
-		return r;
-	r = fd_message_send(fd, order, sizeof(*order), &plugin_fd, 1, MSG_DONTWAIT);
-	if (r < 0)
-		close(fd);
-	else
-		*ret_fd = fd;
-	return r;
-}
 
 /* Receives the reply. The process may lie, but its reply must be well-formed. */
 static int take(int fd, const struct plugin_order *order, struct plugin_reply *reply, struct error *err)
@@ -77,7 +62,7 @@ static int learn(const struct fork_server *fork_server, struct plugin *p, struct
 
 	if (r < 0)
 		return r;
-	r = start(fork_server, p->fd, &order, &fd);
+	r = fork_server_start_with(fork_server, HELPER_PLUGIN, &order, sizeof(order), &p->fd, 1, &fd);
 	if (r < 0)
 		return error_errno(err, r, "%s is not loaded", p->path);
 	waits.fd = fd;
@@ -132,11 +117,7 @@ static void question_free(uv_handle_t *handle)
 
 static void question_end(struct plugin_question *q)
 {
-	struct plugin_question **link = &q->plugins->asking;
-
-	while (*link != q)
-		link = &(*link)->next;
-	*link = q->next;
+	LL_DELETE(q->plugins->asking, q);
 	uv_close((uv_handle_t *)&q->poll, question_free);
 }
 
@@ -234,7 +215,8 @@ int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct
 				      .codec = *codec,
 				      .answered = asker->answered,
 				      .user = asker->user};
-	r = start(p->fork_server, plugin->fd, &order, &q->fd);
+	r = fork_server_start_with(p->fork_server, HELPER_PLUGIN, &order, sizeof(order), &plugin->fd, 1,
+				   &q->fd);
 	if (r < 0) {
 		free(q);
 		return error_errno(err, r, "cannot query codec %s", codec->name);

@@ -32,12 +32,32 @@ static int check(const struct diesel_codec *c, struct error *err)
 	return 0;
 }
 
-int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
+static int make_space(struct plugin_codec *p, uint64_t out_bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), pages = (out_bytes + page - 1) / page * page;
+	uint8_t *all = mmap(NULL, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (all == MAP_FAILED)
+		return -ENOMEM;
+	if (mmap(all + page, pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+	    MAP_FAILED)
+		return -ENOMEM;
+	p->pages = all + page;
+	p->pages_bytes = pages;
+	p->out_bytes = out_bytes;
+	/* As near to the end of the pages as alignment permits. */
+	p->out = p->pages + (pages - out_bytes) / ALIGNMENT * ALIGNMENT;
+	memset(p->pages, PATTERN, pages);
+	return 0;
+}
+
+int plugin_load(int fd, uint64_t out_bytes, struct plugin_codec *ret, struct error *err)
 {
 	const struct diesel_codec *codec;
 	const char *why = "?", *colon;
 	char path[FD_PATH_BYTES];
 	void *object;
+	int r;
 
 	(void)capabilities_keep(0);
 	fd_path(fd, path);
@@ -56,27 +76,12 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
 		    err, -ELIBBAD,
 		    "the file has no symbol " NAME(
 			DIESEL_CODEC) ": it is not a codec, or was built for another version of dieseld");
-	*ret = codec;
-	return check(codec, err);
-}
-
-int plugin_space(struct plugin_codec *p, uint64_t out_bytes)
-{
-	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), pages = (out_bytes + page - 1) / page * page;
-	uint8_t *all = mmap(NULL, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (all == MAP_FAILED)
-		return -ENOMEM;
-	if (mmap(all + page, pages, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-	    MAP_FAILED)
-		return -ENOMEM;
-	p->pages = all + page;
-	p->pages_bytes = pages;
-	p->out_bytes = out_bytes;
-	/* As near to the end of the pages as alignment permits. */
-	p->out = p->pages + (pages - out_bytes) / ALIGNMENT * ALIGNMENT;
-	memset(p->pages, PATTERN, pages);
-	return 0;
+	ret->codec = codec;
+	r = check(codec, err);
+	if (r == 0 && out_bytes > 0 && make_space(ret, out_bytes) < 0)
+		return error_errno(err, -ENOMEM, "%llu bytes for the codec's output",
+				   (unsigned long long)out_bytes);
+	return r;
 }
 
 static bool is_pattern(const uint8_t *from, const uint8_t *end)

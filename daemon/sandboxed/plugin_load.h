@@ -9,11 +9,6 @@
 #include "image/recipe.h"
 #include "lib/error.h"
 
-/* Loads a plug-in from the descriptor, which is closed. Its constructors run, without capabilities. Must be
- * called before the process enters the sandbox. -ELIBBAD: the file cannot be loaded, is not a codec, or is of
- * another version. */
-int plugin_load(int fd, const struct diesel_codec **ret, struct error *err);
-
 struct plugin_codec {
 	const struct diesel_codec *codec;
 	void *state;
@@ -24,8 +19,10 @@ struct plugin_codec {
 	uint64_t out_bytes;
 };
 
-/* Allocates memory for the codec's output. -ENOMEM. */
-int plugin_space(struct plugin_codec *p, uint64_t out_bytes);
+/* Loads a plug-in from the descriptor, which is closed, with memory for its output; out_bytes 0: it will only
+ * be opened. Its constructors run, without capabilities. Must be called before the process enters the
+ * sandbox. -ELIBBAD: the file cannot be loaded, is not a codec, or is of another version; -ENOMEM. */
+int plugin_load(int fd, uint64_t out_bytes, struct plugin_codec *ret, struct error *err);
 
 /* Opens the codec, in the sandbox. Fills in type and dimensions of its output. Returns 0, the codec's own
  * negative errno, or -ELIBBAD if the codec broke a rule. */

@@ -16,7 +16,7 @@ static int answer(const struct plugin_order *order, int fd, struct plugin_reply 
 {
 	const struct sandbox_limits limits = {.memory_bytes = MEMORY_BYTES, .cpu_s = PLUGIN_OPEN_CPU_S};
 	struct plugin_codec p = {.codec = NULL};
-	int r = plugin_load(fd, &p.codec, &reply->error);
+	int r = plugin_load(fd, 0, &p, &reply->error);
 
 	if (r < 0)
 		return r;

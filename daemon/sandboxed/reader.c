@@ -181,15 +181,13 @@ static int reader_new(struct readers *rs, struct reader_process **slot, uint32_t
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
-	result = fork_server_start(rs->fork_server, HELPER_READER, &r->fd);
-	if (result == 0) {
-		result = fd_message_send(r->fd, &rs->use_uring, sizeof(rs->use_uring), NULL, 0, MSG_DONTWAIT);
-		if (result == 0)
-			result = uv_poll_init(rs->loop, &r->poll, r->fd);
-		if (result < 0)
-			close(r->fd);
-	}
+	r->fd = -EBADF;
+	result = fork_server_start_with(rs->fork_server, HELPER_READER, &rs->use_uring, sizeof(rs->use_uring),
+					NULL, 0, &r->fd);
+	if (result == 0)
+		result = uv_poll_init(rs->loop, &r->poll, r->fd);
 	if (result < 0) {
+		closep(&r->fd);
 		free(r);
 		return result;
 	}

@@ -109,16 +109,12 @@ int stager_new(uv_loop_t *loop, const struct fork_server *fork_server, const cha
 	if (!s)
 		return -ENOMEM;
 	s->handler = *handler;
-	r = fork_server_start(fork_server, HELPER_STAGER, &s->fd);
-	if (r < 0) {
-		free(s);
-		return r;
-	}
-	r = fd_message_send(s->fd, &order, sizeof(order), NULL, 0, MSG_DONTWAIT);
+	s->fd = -EBADF;
+	r = fork_server_start_with(fork_server, HELPER_STAGER, &order, sizeof(order), NULL, 0, &s->fd);
 	if (r == 0)
 		r = uv_poll_init(loop, &s->poll, s->fd);
 	if (r < 0) {
-		close(s->fd);
+		closep(&s->fd);
 		free(s);
 		return r;
 	}

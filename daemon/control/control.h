@@ -3,7 +3,7 @@
 
 /*
  * The control loop that connects sensor, tuner and serving: once per second the sensor delivers samples,
- * tuner_decide() chooses each job's knobs, the jobs get them, and all of it is recorded (control_log.h,
+ * tuner_decide() chooses each job's knobs, the jobs get them, and all of it is recorded (control_private.h,
  * history.h). It has no timer of its own: without jobs the sensor is silent, and so is this.
  *
  *   control_new() -> server_start() with server.control -> control_start() -> ... -> control_free()

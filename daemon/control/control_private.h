@@ -4,11 +4,28 @@
 /* Declarations that the control_*.c files share. */
 
 #include "daemon/assist/assist.h"
+#include "client/protocol.h"
 #include "control.h"
-#include "control_log.h"
 #include "daemon/cache/job.h"
 #include "daemon/sense/sensor.h"
 #include "daemon/serve/serving.h"
+#include "history/history.h"
+
+/* ---- the newest decisions, kept in memory for WHY: the disk is not read while serving ---- */
+
+/* A decision, with the measurements at that time: figures, or the text in entry.sample for a decision made
+ * before a restart. */
+struct control_log_entry {
+	struct history_entry entry;
+	bool has_sample;
+	struct stall_sample sample;
+	struct stall_node node;
+};
+
+struct control_log {
+	struct control_log_entry *entries; /* a ring of WIRE_WHY_MAX; NULL until the first one */
+	uint64_t n_added;
+};
 
 /* Mean of a figure that some samples lack. */
 struct control_mean {
@@ -69,9 +86,15 @@ struct control_job *control_find_job(const struct control *c, uint64_t id);
 /* Makes the tuner forget the job, and records that in the history, so that a replay does the same. */
 void control_forget(struct control *c, uint64_t id);
 
-/* control_round.c: sets a job's knob, but a cache never below cache-min and the job's need. Returns the value
- * in force. */
-uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
+/* control_round.c */
+void control_log_free(struct control_log *log);
+
+/* Takes entry->entry.sample over, and frees it on -ENOMEM. */
+int control_log_add(struct control_log *log, const struct control_log_entry *entry);
+
+/* Returns the i-th newest entry, from 0; NULL: there are no more. */
+const struct control_log_entry *control_log_newest(const struct control_log *log, uint64_t i);
+
 /* Applies the limits and the mode of the whole daemon. */
 void control_apply_limits(struct control *c);
 /* Keeps workers for one user off the cores of another user's jobs, as long as no number of workers is set. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One round per second: takes samples, makes decisions, and records both. */
+#include <errno.h>
 #include <math.h>
-
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static uint64_t hold_cache(const struct control *c, const struct job *job, uint6
 	return others < least && value < least - others ? least - others : value;
 }
 
-uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value)
+/* Sets a job's knob, but a cache never below cache-min and the job's need. Returns the value in force. */
+static uint64_t apply_knob(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value)
 {
 	struct control_job *known = control_find_job(c, job->id);
 	struct tuner_knobs knobs = job->knobs, got;
@@ -125,6 +126,54 @@ void control_apply_limits(struct control *c)
 		log_warning("%s", note.text);
 }
 
+/* ---- the newest decisions ---- */
+
+static uint64_t held(const struct control_log *log)
+{
+	return log->n_added < WIRE_WHY_MAX ? log->n_added : WIRE_WHY_MAX;
+}
+
+void control_log_free(struct control_log *log)
+{
+	for (uint64_t i = 0; i < held(log); i++)
+		free(log->entries[i].entry.sample);
+	free(log->entries);
+	*log = (struct control_log){0};
+}
+
+int control_log_add(struct control_log *log, const struct control_log_entry *entry)
+{
+	struct control_log_entry *place;
+
+	if (!log->entries)
+		log->entries = calloc(WIRE_WHY_MAX, sizeof(*log->entries));
+	if (!log->entries) {
+		free(entry->entry.sample);
+		return -ENOMEM;
+	}
+	place = &log->entries[log->n_added++ % WIRE_WHY_MAX];
+	free(place->entry.sample);
+	*place = *entry;
+	return 0;
+}
+
+const struct control_log_entry *control_log_newest(const struct control_log *log, uint64_t i)
+{
+	return i < held(log) ? &log->entries[(log->n_added - 1 - i) % WIRE_WHY_MAX] : NULL;
+}
+
+/* Returns the entry with this decision; NULL: no longer stored. */
+static struct control_log_entry *control_log_find(struct control_log *log, uint64_t decision)
+{
+	for (uint64_t i = 0; i < held(log); i++) {
+		struct control_log_entry *entry = &log->entries[(log->n_added - 1 - i) % WIRE_WHY_MAX];
+
+		if (entry->entry.decision.id == decision)
+			return entry;
+	}
+	return NULL;
+}
+
 /* ---- rounds ---- */
 
 #define SAVE_EVERY_ROUNDS 30
@@ -208,7 +257,7 @@ static void apply_order(struct control *c, uint64_t at_ms)
 		if (off && !applied)
 			continue;
 		if (applied) {
-			uint64_t got = control_apply(c, job, d->knob, d->new_value);
+			uint64_t got = apply_knob(c, job, d->knob, d->new_value);
 
 			if (got != d->new_value) {
 				size_t n = strlen(d->reason);

@@ -234,9 +234,8 @@ void sensor_wake(struct sensor *s)
 	if (!s || s->running || s->stopping)
 		return;
 	s->running = true;
-	s->idle_since_ns = clock_monotonic_ns();
+	s->idle_since_ns = s->woken_ns = clock_monotonic_ns();
 	node_watch_sample(&s->node, s->idle_since_ns);
-	link_begin(s, s->idle_since_ns);
 	uv_timer_start(&s->second, on_second_timer, 0, SECOND_MS);
 }
 

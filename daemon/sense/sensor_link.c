@@ -48,15 +48,11 @@ static void lose(struct sensor *s, const char *text)
 		j->told = j->has_report = false;
 }
 
-void link_begin(struct sensor *s, uint64_t now_ns)
-{
-	if (s->retry_ns < now_ns + START_DELAY_NS)
-		s->retry_ns = now_ns + START_DELAY_NS;
-}
-
 bool link_tick(struct sensor *s, uint64_t now_ns)
 {
-	if (s->state == CHILD_IDLE && now_ns >= s->retry_ns && keeper_tell(&s->keeper, FORK_SERVER_KEEP, 0))
+	bool may_start = now_ns >= s->woken_ns + START_DELAY_NS && now_ns >= s->retry_ns;
+
+	if (s->state == CHILD_IDLE && may_start && keeper_tell(&s->keeper, FORK_SERVER_KEEP, 0))
 		s->state = CHILD_STARTING;
 	if (s->state != CHILD_WATCHING)
 		return false;

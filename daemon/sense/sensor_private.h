@@ -26,6 +26,7 @@ struct sensor {
 	struct keeper keeper; /* valid if has_keeper */
 	bool has_keeper;
 	enum sensor_child_state state;
+	uint64_t woken_ns;         /* when the first job began */
 	uint64_t retry_ns;         /* in CHILD_IDLE: earliest time to start the child */
 	uint32_t n_unanswered;     /* consecutive ticks without an answer */
 	struct sensor_status told; /* reports of the child, and known facts about it */
@@ -37,9 +38,8 @@ struct sensor {
 
 /* ---- sensor_link.c ------------------------------------------------------------------------------------- */
 
-/* To be called when the first job begins. Starts the child a moment later. */
-void link_begin(struct sensor *s, uint64_t now_ns);
-/* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
+/* Starts the child a moment after the first job began, tells it of new jobs, and asks for reports. Returns
+ * true if reports will come. */
 bool link_tick(struct sensor *s, uint64_t now_ns);
 void link_remove(struct sensor *s, const struct sensed_job *job);
 /* Makes the child unload the BPF programs. */

@@ -424,7 +424,6 @@ static void metrics_users_text(FILE *text, const struct job_events *events)
 {
 	_cleanup_(freep) struct usage_totals *usage = calloc(1, sizeof(*usage));
 	const char *name = NULL;
-	const struct usage_row *row;
 
 	if (!usage)
 		return;
@@ -434,8 +433,8 @@ static void metrics_users_text(FILE *text, const struct job_events *events)
 			name = figures[i].name;
 			metrics_head(text, name, figures[i].type, figures[i].help);
 		}
-		for (uint32_t k = 0; (row = usage_row_at(usage, k)); k++)
-			write_row(text, name, i, row);
+		for (uint32_t k = 0; k < usage->n; k++)
+			write_row(text, name, i, &usage->rows[k]);
 	}
 }
 

@@ -10,7 +10,7 @@ static struct usage_row *find(struct usage_totals *t, uint32_t uid, const char *
 	for (uint32_t i = 0; i < t->n; i++) {
 		struct usage_row *row = &t->rows[i];
 
-		if (row->uid == uid && strcmp(row->account, account) == 0 &&
+		if (!row->is_other_user && row->uid == uid && strcmp(row->account, account) == 0 &&
 		    strcmp(row->pod_namespace, pod_namespace) == 0)
 			return row;
 	}
@@ -38,12 +38,22 @@ static void make(struct usage_totals *t, uint32_t uid, const char *account, cons
 /* Creates the row of a job that begins, if there is space for one. */
 static void begin(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace)
 {
-	if (t->n == USAGE_MAX_ROWS || find(t, uid, account, pod_namespace))
+	if (t->n >= USAGE_MAX_ROWS || find(t, uid, account, pod_namespace))
 		return;
 	if (count_of(t, uid) < USAGE_MAX_OF_USER - 1)
 		make(t, uid, account, pod_namespace);
 	else if (!find(t, uid, USAGE_OTHER, USAGE_OTHER))
 		make(t, uid, USAGE_OTHER, USAGE_OTHER);
+}
+
+/* Returns the row of users without a row of their own. */
+static struct usage_row *other_user(struct usage_totals *t)
+{
+	for (uint32_t i = 0; i < t->n; i++)
+		if (t->rows[i].is_other_user)
+			return &t->rows[i];
+	t->rows[t->n] = (struct usage_row){.is_other_user = true};
+	return &t->rows[t->n++];
 }
 
 void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace,
@@ -56,10 +66,8 @@ void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const 
 	row = find(t, uid, account, pod_namespace);
 	if (!row)
 		row = find(t, uid, USAGE_OTHER, USAGE_OTHER);
-	if (!row) {
-		row = &t->rows[USAGE_MAX_ROWS];
-		row->is_other_user = true;
-	}
+	if (!row)
+		row = other_user(t);
 	row->amounts.jobs += amounts->jobs;
 	row->amounts.samples += amounts->samples;
 	row->amounts.bytes += amounts->bytes;
@@ -70,11 +78,4 @@ void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const 
 	row->amounts.cpu_ns += amounts->cpu_ns;
 	row->amounts.wait_fetch_ns += amounts->wait_fetch_ns;
 	row->amounts.wait_prep_ns += amounts->wait_prep_ns;
-}
-
-const struct usage_row *usage_row_at(const struct usage_totals *t, uint32_t i)
-{
-	if (i < t->n)
-		return &t->rows[i];
-	return i == t->n && t->rows[USAGE_MAX_ROWS].is_other_user ? &t->rows[USAGE_MAX_ROWS] : NULL;
 }

@@ -36,12 +36,10 @@ struct usage_row {
 };
 
 struct usage_totals {
-	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* the last row sums users without a row of their own */
+	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* one is for users without a row of their own */
 	uint32_t n;
 };
 
 /* Adds to the row of a job. A job that begins (amounts->jobs) gets a row, if there is space for one. */
 void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace,
 	       const struct usage_amounts *amounts);
-/* Returns the i-th row, counted from 0; NULL: no more rows. */
-const struct usage_row *usage_row_at(const struct usage_totals *t, uint32_t i);

@@ -68,79 +68,179 @@ static void origins(FILE *text, const struct server *s)
 				j->origin.pod_uid, j->origin.pod_namespace);
 }
 
+/* A figure of each row of a table: of each job, or of each user. */
 struct family {
-	const char *name, *type, *help, *label; /* label: a comma and a further label, or "" */
-	size_t offset;                          /* offset of a uint64_t in struct job_counters */
+	const char *name, *type, *help; /* type and help NULL: a further label of the metric before */
+	const char *label;              /* a comma and a further label, or "" */
+	size_t offset;                  /* offset of a uint64_t in the row */
 	double scale;
+	size_t known; /* offset of the member without which, at 0, the figure is absent; 0: it never is */
 };
 
-#define COUNTER(member) offsetof(struct job_counters, member)
+static uint64_t member_at(const void *row, size_t offset)
+{
+	uint64_t value;
 
-static const struct family counted[] = {
-    {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTER(batches), 1},
+	memcpy(&value, (const char *)row + offset, sizeof(value));
+	return value;
+}
+
+static void write_figure(FILE *text, const struct family *f, const void *row, const char *labels)
+{
+	if (!f->known || member_at(row, f->known))
+		fprintf(text, "%s{%s%s} %.15g\n", f->name, labels, f->label,
+			(double)member_at(row, f->offset) * f->scale);
+}
+
+/* The figures of a job. */
+struct job_row {
+	struct job_counters counters;
+	struct diesel_checkpoints checkpoints; /* as the job reports them; all zero: it reports none */
+	uint64_t age_ns;                       /* age of the newest checkpoint */
+	/* Knobs in force. Nobody may have set the cache's. */
+	uint64_t has_cache_limit, cache_limit, prefetch_chunks, read_weight, workers, client_workers;
+	uint64_t decoded_cache, held_ns;
+	char labels[64];
+};
+
+#define ROW(member)         offsetof(struct job_row, member)
+#define COUNTED(member)     ROW(counters.member)
+#define CHECKPOINTS(member) ROW(checkpoints.member)
+
+static const struct family of_jobs[] = {
+    {"diesel_job_batches_total", "counter", "Batches made ready for the job.", "", COUNTED(batches), 1, 0},
     {"diesel_job_shared_batches_total", "counter",
-     "Batches of the job that had been decoded for another job.", "", COUNTER(shared_batches), 1},
-    {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
-    {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
+     "Batches of the job that had been decoded for another job.", "", COUNTED(shared_batches), 1, 0},
+    {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTED(samples), 1, 0},
+    {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTED(bytes), 1, 0},
     {"diesel_chunk_visits_total", "counter", "Chunks that the job's sessions visited, counted per window.",
-     "", COUNTER(chunk_visits), 1},
+     "", COUNTED(chunk_visits), 1, 0},
     {"diesel_job_chunk_reads_total", "counter",
-     "Chunk visits of the job that had to read from storage (misses).", "", COUNTER(chunk_reads), 1},
+     "Chunk visits of the job that had to read from storage (misses).", "", COUNTED(chunk_reads), 1, 0},
     {"diesel_read_bytes_total", "counter",
      "Bytes of chunks read for the job, by source: from storage or from other nodes of the job.",
-     ",source=\"device\"", COUNTER(read_bytes), 1},
-    {"diesel_read_bytes_total", NULL, NULL, ",source=\"node\"", COUNTER(peer_bytes), 1},
+     ",source=\"device\"", COUNTED(read_bytes), 1, 0},
+    {"diesel_read_bytes_total", NULL, NULL, ",source=\"node\"", COUNTED(peer_bytes), 1, 0},
     {"diesel_read_seconds_total", "counter", "Time during which at least one read for the job was in flight.",
-     "", COUNTER(reading_ns), 1e-9},
+     "", COUNTED(reading_ns), 1e-9, 0},
     {"diesel_job_node_chunks_total", "counter", "Chunks that came from other nodes of the job.", "",
-     COUNTER(peer_chunks), 1},
+     COUNTED(peer_chunks), 1, 0},
     {"diesel_job_node_seconds_total", "counter",
-     "Time that chunks from other nodes of the job took to arrive, summed.", "", COUNTER(peer_ns), 1e-9},
+     "Time that chunks from other nodes of the job took to arrive, summed.", "", COUNTED(peer_ns), 1e-9, 0},
     {"diesel_job_node_failures_total", "counter",
      "Chunks that another node of the job could not deliver, so that storage was read.", "",
-     COUNTER(peer_failed), 1},
+     COUNTED(peer_failed), 1, 0},
     {"diesel_worker_seconds_total", "counter",
      "Thread time spent for the job, by state: reading (io), or computing in the daemon's workers (cpu).",
-     ",state=\"io\"", COUNTER(read_ns), 1e-9},
-    {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
+     ",state=\"io\"", COUNTED(read_ns), 1e-9, 0},
+    {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTED(cpu_ns), 1e-9, 0},
     {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
-     "", COUNTER(decoded.samples), 1},
+     "", COUNTED(decoded.samples), 1, 0},
     {"diesel_job_samples_from_decoded_cache_total", "counter",
-     "Samples of the job that came from the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_DECODED].n),
-     1},
+     "Samples of the job that came from the decoded-sample cache.", "", COUNTED(ways[CODEC_FROM_DECODED].n),
+     1, 0},
     {"diesel_job_decoded_samples_cached_total", "counter",
      "Samples of the job that were put into the decoded-sample cache.", "",
-     COUNTER(ways[CODEC_MADE_DECODED].n), 1},
+     COUNTED(ways[CODEC_MADE_DECODED].n), 1, 0},
     {"diesel_job_damaged_samples_total", "counter", "Samples of the job that could not be decoded.", "",
-     COUNTER(decoded.damaged), 1},
+     COUNTED(decoded.damaged), 1, 0},
     {"diesel_job_decoder_seconds_total", "counter",
-     "CPU time of the job's decoders; part of diesel_worker_seconds_total.", "", COUNTER(decoded.cpu_ns),
-     1e-9},
+     "CPU time of the job's decoders; part of diesel_worker_seconds_total.", "", COUNTED(decoded.cpu_ns),
+     1e-9, 0},
     {"diesel_job_decoders_replaced_total", "counter",
      "Decoders of the job that were replaced because they crashed, hung or were killed.", "",
-     COUNTER(decoded.replaced), 1},
+     COUNTED(decoded.replaced), 1, 0},
     {"diesel_client_wait_seconds_total", "counter",
      "Time that the job's loader waited for a batch, by cause, as the loader reports it.", ",stall=\"fetch\"",
-     COUNTER(wait_fetch_ns), 1e-9},
-    {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTER(wait_prep_ns), 1e-9},
+     COUNTED(wait_fetch_ns), 1e-9, 0},
+    {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTED(wait_prep_ns), 1e-9, 0},
+    {"diesel_job_cache_limit_bytes", "gauge", "Limit on memory for the job's chunks.", "", ROW(cache_limit),
+     1, ROW(has_cache_limit)},
+    {"diesel_job_decoded_cache_bytes", "gauge",
+     "Memory of the decoded-sample cache that holds samples of the job.", "", ROW(decoded_cache), 1, 0},
+    {"diesel_job_prefetch_chunks", "gauge", "Chunks that the daemon prefetches for the job.", "",
+     ROW(prefetch_chunks), 1, 0},
+    {"diesel_job_read_weight", "gauge", "Weight of the job when several jobs read from one storage.", "",
+     ROW(read_weight), 1, 0},
+    {"diesel_job_read_ahead_held_seconds_total", "counter",
+     "Time during which prefetching for the job was paused for a checkpoint of the same user.", "",
+     ROW(held_ns), 1e-9, 0},
+    {"diesel_job_workers", "gauge",
+     "Maximum number of daemon workers that work for the job at the same time.", "", ROW(workers), 1, 0},
+    {"diesel_job_client_workers", "gauge", "Worker processes that the job runs for its transforms.", "",
+     ROW(client_workers), 1, 0},
+    {"diesel_job_checkpoints_total", "counter", "Checkpoints that the job's Checkpointer began.", "",
+     CHECKPOINTS(n_begun), 1, CHECKPOINTS(n_begun)},
+    {"diesel_job_checkpoints_failed_total", "counter", "Checkpoints of the job that could not be written.",
+     "", CHECKPOINTS(n_failed), 1, CHECKPOINTS(n_begun)},
+    {"diesel_job_checkpoint_interval_steps", "gauge", "Steps from one checkpoint of the job to the next.", "",
+     CHECKPOINTS(interval_steps), 1, CHECKPOINTS(interval_steps)},
+    {"diesel_job_checkpoint_cost_seconds_total", "counter",
+     "Time that checkpoints have added to the job: snapshots, and slower steps during writing.", "",
+     CHECKPOINTS(spent_ns), 1e-9, CHECKPOINTS(n_begun)},
+    {"diesel_job_checkpoint_measured_seconds_total", "counter",
+     "Time of the steps during which the cost of the job's checkpoints was measured.", "",
+     CHECKPOINTS(elapsed_ns), 1e-9, CHECKPOINTS(n_begun)},
+    {"diesel_job_checkpoint_seconds", "gauge",
+     "Times of the job's latest checkpoint: its snapshot, the slowdown of steps, and until it was on disk.",
+     ",part=\"snapshot\"", CHECKPOINTS(snapshot_ns), 1e-9, CHECKPOINTS(snapshot_ns)},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"slowdown\"", CHECKPOINTS(slowdown_ns), 1e-9,
+     CHECKPOINTS(written_ns)},
+    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"written\"", CHECKPOINTS(written_ns), 1e-9,
+     CHECKPOINTS(written_ns)},
+    {"diesel_job_checkpoint_age_seconds", "gauge",
+     "Age of the job's newest checkpoint on disk, which is what a failure would lose.", "", ROW(age_ns), 1e-9,
+     CHECKPOINTS(newest_ns)},
 };
 
-static void write_counted(FILE *text, const struct server *s)
+static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t otherwise)
 {
-	for (size_t i = 0; i < sizeof(counted) / sizeof(counted[0]); i++) {
-		const struct family *f = &counted[i];
+	uint64_t value = job->knobs.value[knob];
 
-		if (f->type)
-			metrics_head(text, f->name, f->type, f->help);
-		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
-			struct job_counters now;
-			uint64_t value;
+	return value != tuner_knob_table[knob].free ? value : otherwise;
+}
 
-			serving_job_counters(&s->serving, j, &now);
-			memcpy(&value, (const char *)&now + f->offset, sizeof(value));
-			fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
-				(double)value * f->scale);
-		}
+static void fill_row(struct job_row *row, const struct serving *s, const struct job *j, uint64_t now_ns)
+{
+	struct serving_job_memory memory;
+
+	serving_job_memory(s, j, &memory);
+	*row = (struct job_row){.has_cache_limit = j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES,
+				.cache_limit = j->knobs.value[TUNER_CACHE_BYTES],
+				.prefetch_chunks =
+				    set_or(j, TUNER_PREFETCH_CHUNKS, s->options.knobs.prefetch_chunks),
+				.read_weight = j->read_weight,
+				.workers = set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->cache.pool)),
+				.client_workers = serving_job_client_workers(s, j),
+				.decoded_cache = memory.decoded_cache,
+				.held_ns = job_held_ns(j, now_ns)};
+	serving_job_counters(s, j, &row->counters);
+	if (!serving_job_checkpoints(s, j, &row->checkpoints))
+		row->checkpoints = (struct diesel_checkpoints){0};
+	if (row->checkpoints.newest_ns < now_ns)
+		row->age_ns = now_ns - row->checkpoints.newest_ns;
+	snprintf(row->labels, sizeof(row->labels), LABELS, j->id, j->rank);
+}
+
+static void write_figures(FILE *text, const struct serving *s)
+{
+	_cleanup_(freep) struct job_row *rows = NULL;
+	uint64_t now_ns = clock_monotonic_ns();
+	size_t n = 0;
+
+	for (const struct job *j = s->jobs.first; j; j = j->next)
+		n++;
+	rows = calloc(n + 1, sizeof(*rows));
+	if (!rows)
+		return;
+	n = 0;
+	for (const struct job *j = s->jobs.first; j; j = j->next)
+		fill_row(&rows[n++], s, j, now_ns);
+	for (size_t i = 0; i < sizeof(of_jobs) / sizeof(of_jobs[0]); i++) {
+		if (of_jobs[i].type)
+			metrics_head(text, of_jobs[i].name, of_jobs[i].type, of_jobs[i].help);
+		for (size_t k = 0; k < n; k++)
+			write_figure(text, &of_jobs[i], &rows[k], rows[k].labels);
 	}
 }
 
@@ -242,199 +342,69 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 				source_names[m->source]);
 }
 
-static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t otherwise)
-{
-	uint64_t value = job->knobs.value[knob];
-
-	return value != tuner_knob_table[knob].free ? value : otherwise;
-}
-
-/* Writes the knobs in force. The cache knob is absent if nobody has set it. */
-static void knobs(FILE *text, const struct server *s)
-{
-	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Limit on memory for the job's chunks.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
-			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
-				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
-	metrics_head(text, "diesel_job_decoded_cache_bytes", "gauge",
-		     "Memory of the decoded-sample cache that holds samples of the job.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
-		struct serving_job_memory memory;
-
-		serving_job_memory(&s->serving, j, &memory);
-		fprintf(text, "diesel_job_decoded_cache_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
-			memory.decoded_cache);
-	}
-	metrics_head(text, "diesel_job_prefetch_chunks", "gauge",
-		     "Chunks that the daemon prefetches for the job.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_prefetch_chunks{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
-			set_or(j, TUNER_PREFETCH_CHUNKS, s->serving.options.knobs.prefetch_chunks));
-	metrics_head(text, "diesel_job_read_weight", "gauge",
-		     "Weight of the job when several jobs read from one storage.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
-			j->read_weight);
-	metrics_head(
-	    text, "diesel_job_read_ahead_held_seconds_total", "counter",
-	    "Time during which prefetching for the job was paused for a checkpoint of the same user.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_read_ahead_held_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
-			(double)job_held_ns(j, clock_monotonic_ns()) / 1e9);
-	metrics_head(text, "diesel_job_workers", "gauge",
-		     "Maximum number of daemon workers that work for the job at the same time.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
-			set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->serving.cache.pool)));
-	metrics_head(text, "diesel_job_client_workers", "gauge",
-		     "Worker processes that the job runs for its transforms.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		fprintf(text, "diesel_job_client_workers{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
-			serving_job_client_workers(&s->serving, j));
-}
-
-struct checkpoint_family {
-	const char *name, *type, *help, *label; /* as in struct family */
-	size_t offset;                          /* offset of a uint64_t in struct diesel_checkpoints */
-	double scale;
-	size_t known; /* offset of the member without which, at 0, the value is unknown */
-};
-
-#define CHECKPOINTS(member) offsetof(struct diesel_checkpoints, member)
-
-static const struct checkpoint_family of_checkpoints[] = {
-    {"diesel_job_checkpoints_total", "counter", "Checkpoints that the job's Checkpointer began.", "",
-     CHECKPOINTS(n_begun), 1, CHECKPOINTS(n_begun)},
-    {"diesel_job_checkpoints_failed_total", "counter", "Checkpoints of the job that could not be written.",
-     "", CHECKPOINTS(n_failed), 1, CHECKPOINTS(n_begun)},
-    {"diesel_job_checkpoint_interval_steps", "gauge", "Steps from one checkpoint of the job to the next.", "",
-     CHECKPOINTS(interval_steps), 1, CHECKPOINTS(interval_steps)},
-    {"diesel_job_checkpoint_cost_seconds_total", "counter",
-     "Time that checkpoints have added to the job: snapshots, and slower steps during writing.", "",
-     CHECKPOINTS(spent_ns), 1e-9, CHECKPOINTS(n_begun)},
-    {"diesel_job_checkpoint_measured_seconds_total", "counter",
-     "Time of the steps during which the cost of the job's checkpoints was measured.", "",
-     CHECKPOINTS(elapsed_ns), 1e-9, CHECKPOINTS(n_begun)},
-    {"diesel_job_checkpoint_seconds", "gauge",
-     "Times of the job's latest checkpoint: its snapshot, the slowdown of steps, and until it was on disk.",
-     ",part=\"snapshot\"", CHECKPOINTS(snapshot_ns), 1e-9, CHECKPOINTS(snapshot_ns)},
-    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"slowdown\"", CHECKPOINTS(slowdown_ns), 1e-9,
-     CHECKPOINTS(written_ns)},
-    {"diesel_job_checkpoint_seconds", NULL, NULL, ",part=\"written\"", CHECKPOINTS(written_ns), 1e-9,
-     CHECKPOINTS(written_ns)},
-};
-
-static uint64_t member_at(const struct diesel_checkpoints *n, size_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, (const char *)n + offset, sizeof(value));
-	return value;
-}
-
-/* Writes what jobs report of their checkpoints. */
-static void checkpoints(FILE *text, const struct server *s)
-{
-	uint64_t now_ns = clock_monotonic_ns();
-	struct diesel_checkpoints n;
-
-	for (size_t i = 0; i < sizeof(of_checkpoints) / sizeof(of_checkpoints[0]); i++) {
-		const struct checkpoint_family *f = &of_checkpoints[i];
-
-		if (f->type)
-			metrics_head(text, f->name, f->type, f->help);
-		for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
-			if (!serving_job_checkpoints(&s->serving, j, &n))
-				continue;
-			if (member_at(&n, f->known))
-				fprintf(text, "%s{" LABELS "%s} %.9g\n", f->name, j->id, j->rank, f->label,
-					(double)member_at(&n, f->offset) * f->scale);
-		}
-	}
-	metrics_head(text, "diesel_job_checkpoint_age_seconds", "gauge",
-		     "Age of the job's newest checkpoint on disk, which is what a failure would lose.");
-	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
-		if (serving_job_checkpoints(&s->serving, j, &n) && n.newest_ns)
-			fprintf(text, "diesel_job_checkpoint_age_seconds{" LABELS "} %.9g\n", j->id, j->rank,
-				n.newest_ns < now_ns ? (double)(now_ns - n.newest_ns) / 1e9 : 0.0);
-}
-
 /* Writes the figures of each job. */
 static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
 	infos(text, sources->server, *sources->hide_names);
 	if (!*sources->hide_names)
 		origins(text, sources->server);
-	write_counted(text, sources->server);
+	write_figures(text, &sources->server->serving);
 	read_latency(text, sources->server);
 	steps(text, sources);
 	stalls(text, sources);
-	knobs(text, sources->server);
-	checkpoints(text, sources->server);
 }
 
 /* Totals of users, which stay when their jobs end. */
 
 #define AMOUNT(member) offsetof(struct usage_amounts, member)
 
-static const struct {
-	const char *name, *type, *help, *label; /* name NULL: a further label of the previous metric */
-	size_t offset;
-	double scale;
-} figures[] = {
-    {"diesel_user_jobs_total", "counter", "Jobs of the user that began.", "", AMOUNT(jobs), 1},
+static const struct family of_users[] = {
+    {"diesel_user_jobs_total", "counter", "Jobs of the user that began.", "", AMOUNT(jobs), 1, 0},
     {"diesel_user_samples_total", "counter", "Samples made ready for the user's jobs.", "", AMOUNT(samples),
-     1},
-    {"diesel_user_bytes_total", "counter", "Bytes made ready for the user's jobs.", "", AMOUNT(bytes), 1},
+     1, 0},
+    {"diesel_user_bytes_total", "counter", "Bytes made ready for the user's jobs.", "", AMOUNT(bytes), 1, 0},
     {"diesel_user_read_bytes_total", "counter", "Bytes read from storage for the user's jobs.", "",
-     AMOUNT(read_bytes), 1},
+     AMOUNT(read_bytes), 1, 0},
     {"diesel_user_node_bytes_total", "counter", "Bytes that came from other nodes for the user's jobs.", "",
-     AMOUNT(node_bytes), 1},
+     AMOUNT(node_bytes), 1, 0},
     {"diesel_user_cache_bytes", "gauge",
      "Memory charged to the user's jobs; memory shared by several users is split equally.", "",
-     AMOUNT(cache_bytes), 1},
+     AMOUNT(cache_bytes), 1, 0},
     {"diesel_user_cache_byte_seconds_total", "counter", "Integral over time of diesel_user_cache_bytes.", "",
-     AMOUNT(cache_kib_s), 1024},
+     AMOUNT(cache_kib_s), 1024, 0},
     {"diesel_user_cpu_seconds_total", "counter",
-     "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9},
+     "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9, 0},
     {"diesel_user_wait_seconds_total", "counter",
      "Time that the user's loaders waited for a batch, by cause, as the loaders report it.",
-     ",stall=\"fetch\"", AMOUNT(wait_fetch_ns), 1e-9},
-    {NULL, NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9},
+     ",stall=\"fetch\"", AMOUNT(wait_fetch_ns), 1e-9, 0},
+    {"diesel_user_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9, 0},
 };
 
-static void write_row(FILE *text, const char *name, size_t i, const struct usage_row *row)
+static void write_user(FILE *text, const struct family *f, const struct usage_row *row)
 {
-	char uid[16] = USAGE_OTHER;
-	const char *account = row->account, *pod_namespace = row->pod_namespace;
-	uint64_t value;
+	char labels[64 + 2 * USAGE_NAME_BYTES], uid[16] = USAGE_OTHER;
 
-	if (row->is_other_user)
-		account = pod_namespace = USAGE_OTHER;
-	else
+	if (!row->is_other_user)
 		snprintf(uid, sizeof(uid), "%" PRIu32, row->uid);
-	memcpy(&value, (const char *)&row->amounts + figures[i].offset, sizeof(value));
-	fprintf(text, "%s{uid=\"%s\",account=\"%s\",job_namespace=\"%s\"%s} %.15g\n", name, uid, account,
-		pod_namespace, figures[i].label, (double)value * figures[i].scale);
+	snprintf(labels, sizeof(labels), "uid=\"%s\",account=\"%s\",job_namespace=\"%s\"", uid,
+		 row->is_other_user ? USAGE_OTHER : row->account,
+		 row->is_other_user ? USAGE_OTHER : row->pod_namespace);
+	write_figure(text, f, &row->amounts, labels);
 }
 
 /* Writes the totals of users. */
 static void metrics_users_text(FILE *text, const struct job_events *events)
 {
 	_cleanup_(freep) struct usage_totals *usage = calloc(1, sizeof(*usage));
-	const char *name = NULL;
 
 	if (!usage)
 		return;
 	job_events_usage(events, usage);
-	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
-		if (figures[i].name) {
-			name = figures[i].name;
-			metrics_head(text, name, figures[i].type, figures[i].help);
-		}
+	for (size_t i = 0; i < sizeof(of_users) / sizeof(of_users[0]); i++) {
+		if (of_users[i].type)
+			metrics_head(text, of_users[i].name, of_users[i].type, of_users[i].help);
 		for (uint32_t k = 0; k < usage->n; k++)
-			write_row(text, name, i, &usage->rows[k]);
+			write_user(text, &of_users[i], &usage->rows[k]);
 	}
 }
 

@@ -9,18 +9,20 @@
 #include "dataset/meta.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "dataset/change.h"
+#include "dataset/chunk.h"
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
-#include "meta_rows.h"
+#include "lib/thread.h"
 #include "sqlite/db.h"
-#include "dataset/change.h"
 
 /*
  * The tables of meta.db.
@@ -319,10 +321,16 @@ enum statement {
 	SQL_EACH_PATH,
 	SQL_ADD_CHANGE,
 	SQL_EACH_CHANGE,
+	/* only the rows' thread uses these: */
+	SQL_ADD_CHUNK,
+	SQL_ADD_PATH,
+	SQL_REPLACE_PATH,
+	SQL_DELETE_PATH,
 	N_STATEMENTS
 };
 
 #define CHUNK_COLUMNS "id, file_bytes, created_ns, head_xxh3, n_records, payload_offset, flags"
+#define PATH_VALUES   "?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10"
 #define PATH_COLUMNS  "chunk, record, offset, bytes, stored_bytes, encoding, xxh3, mtime_ns, mode"
 
 static const char *const statement_sql[N_STATEMENTS] = {
@@ -338,6 +346,33 @@ static const char *const statement_sql[N_STATEMENTS] = {
     [SQL_EACH_PATH] = "SELECT " PATH_COLUMNS ", path FROM path",
     [SQL_ADD_CHANGE] = "INSERT OR REPLACE INTO log VALUES (?1, ?2)",
     [SQL_EACH_CHANGE] = "SELECT entry FROM log ORDER BY version",
+    [SQL_ADD_CHUNK] = "INSERT INTO chunk (" CHUNK_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    [SQL_ADD_PATH] = "INSERT OR IGNORE INTO path VALUES (" PATH_VALUES ")",
+    [SQL_REPLACE_PATH] = "INSERT OR REPLACE INTO path VALUES (" PATH_VALUES ")",
+    [SQL_DELETE_PATH] = "DELETE FROM path WHERE path = ?1",
+};
+
+#define ROWS_BYTES ((size_t)64 << 20) /* maximum bytes of the waiting heads */
+
+struct head {
+	struct head *next;
+	struct chunk_view view;
+	size_t bytes;
+	_Alignas(struct chunk_header) unsigned char data[];
+};
+
+/* Chunks for the tables: a thread writes their rows while the caller reads the next chunks and builds the
+ * snapshot. Call settle() before any other use of the database. */
+struct meta_rows {
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock;
+	pthread_cond_t changed; /* signals a change of a field below */
+	struct head *first, **last;
+	size_t bytes; /* of the waiting heads */
+	bool working, stop;
+	int64_t n_paths;      /* added */
+	struct error failure; /* the first failure */
 };
 
 struct meta_sqlite {
@@ -348,7 +383,7 @@ struct meta_sqlite {
 	uint64_t version;     /* version that meta_begin() found */
 	struct sql *db;
 	struct sql_statement *statements[N_STATEMENTS];
-	struct meta_rows *rows;
+	struct meta_rows rows;
 	bool has_last; /* last: the newest chunk added, ids must ascend */
 	struct chunk_id last;
 	bool checks;        /* META_CHECK */
@@ -373,12 +408,6 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sql_state
 	return r;
 }
 
-/* Waits for pending rows. Call it before each use of the database. */
-static int settle(struct meta_sqlite *s, struct error *err)
-{
-	return meta_rows_settle(s->rows, &s->n_paths, err);
-}
-
 /* Returns false if the column does not hold bytes of this size. */
 static bool column_blob(struct sql_statement *st, int column, void *ret, size_t size)
 {
@@ -394,6 +423,225 @@ static bool column_blob(struct sql_statement *st, int column, void *ret, size_t 
 static void bind_id(struct sql_statement *st, int index, const struct chunk_id *id)
 {
 	sql_bind_bytes(st, index, id->bytes, sizeof(id->bytes));
+}
+
+static int add_chunk_row(struct meta_sqlite *s, const struct chunk_header *h, struct error *err)
+{
+	struct sql_statement *st = NULL;
+	int r = prepare(s, SQL_ADD_CHUNK, &st, err);
+
+	if (r < 0)
+		return r;
+	bind_id(st, 1, &h->id);
+	sql_bind_integer(st, 2, (int64_t)h->file_bytes);
+	sql_bind_integer(st, 3, (int64_t)h->created_ns);
+	sql_bind_integer(st, 4, (int64_t)h->head_xxh3);
+	sql_bind_integer(st, 5, h->n_records);
+	sql_bind_integer(st, 6, h->payload_offset);
+	sql_bind_integer(st, 7, h->flags);
+	return sql_run(st, err);
+}
+
+/* Runs a statement for one record. *ret_n: number of rows that it changed. */
+static int put_row(struct meta_sqlite *s, enum statement which, const struct chunk_view *view, uint32_t i,
+		   int64_t *ret_n, struct error *err)
+{
+	const struct chunk_record *record = &view->records[i];
+	struct sql_statement *st = NULL;
+	int r = prepare(s, which, &st, err);
+
+	if (r < 0)
+		return r;
+	sql_bind_name(st, 1, view->names + record->name_offset, record->name_length);
+	if (which != SQL_DELETE_PATH) {
+		bind_id(st, 2, &view->header->id);
+		sql_bind_integer(st, 3, i);
+		sql_bind_integer(st, 4, (int64_t)record->offset);
+		sql_bind_integer(st, 5, record->bytes);
+		sql_bind_integer(st, 6, record->stored_bytes);
+		sql_bind_integer(st, 7, record->encoding);
+		sql_bind_integer(st, 8, (int64_t)record->xxh3);
+		sql_bind_integer(st, 9, (int64_t)record->mtime_ns);
+		sql_bind_integer(st, 10, record->mode);
+	}
+	r = sql_run(st, err);
+	if (r == 0)
+		*ret_n = sql_n_changed(s->db);
+	return r;
+}
+
+/* Stores or deletes a path. Adds the change of the number of paths to *n_paths. */
+static int put_path(struct meta_sqlite *s, const struct chunk_view *view, uint32_t i, int64_t *n_paths,
+		    struct error *err)
+{
+	bool tombstone = view->header->flags & CHUNK_FLAG_TOMBSTONE;
+	int64_t n = 0;
+	int r = put_row(s, tombstone ? SQL_DELETE_PATH : SQL_ADD_PATH, view, i, &n, err);
+
+	if (r < 0)
+		return r;
+	*n_paths += tombstone ? -n : n;
+	return tombstone || n ? 0 : put_row(s, SQL_REPLACE_PATH, view, i, &n, err);
+}
+
+static int put_head(struct meta_sqlite *s, const struct chunk_view *view, int64_t *n_paths, struct error *err)
+{
+	int r = add_chunk_row(s, view->header, err);
+
+	for (uint32_t i = 0; i < view->header->n_records && r == 0; i++)
+		r = put_path(s, view, i, n_paths, err);
+	return r;
+}
+
+/* Stores the next chunk's rows. Called with the lock held, and releases it while it works. */
+static void put_next(struct meta_sqlite *s)
+{
+	struct meta_rows *rows = &s->rows;
+	struct head *head = rows->first;
+	struct error err = ERROR_INIT;
+	int64_t n_paths = 0;
+
+	rows->first = head->next;
+	if (!rows->first)
+		rows->last = &rows->first;
+	rows->working = true;
+	pthread_mutex_unlock(&rows->lock);
+	int r = put_head(s, &head->view, &n_paths, &err);
+
+	pthread_mutex_lock(&rows->lock);
+	rows->working = false;
+	rows->bytes -= head->bytes;
+	rows->n_paths += n_paths;
+	if (r < 0)
+		rows->failure = err;
+	free(head);
+	pthread_cond_broadcast(&rows->changed);
+}
+
+static void *work(void *argument)
+{
+	struct meta_sqlite *s = argument;
+	struct meta_rows *rows = &s->rows;
+
+	pthread_mutex_lock(&rows->lock);
+	while (!rows->stop) {
+		if (rows->first && !rows->failure.code)
+			put_next(s);
+		else
+			pthread_cond_wait(&rows->changed, &rows->lock);
+	}
+	pthread_mutex_unlock(&rows->lock);
+	return NULL;
+}
+
+static struct head *copy_head(const struct chunk_view *view)
+{
+	size_t bytes = view->header->payload_offset;
+	struct head *head = malloc(sizeof(*head) + bytes);
+
+	if (!head)
+		return NULL;
+	head->next = NULL;
+	head->bytes = bytes;
+	memcpy(head->data, view->header, bytes);
+	head->view = (struct chunk_view){
+	    .header = (const struct chunk_header *)head->data,
+	    .records = (const struct chunk_record *)(head->data + sizeof(struct chunk_header)),
+	    .names = (const char *)head->data + view->header->names_offset,
+	};
+	return head;
+}
+
+static int failure_of(const struct meta_rows *rows, struct error *err)
+{
+	if (rows->failure.code && err)
+		*err = rows->failure;
+	return rows->failure.code;
+}
+
+static int start_rows(struct meta_sqlite *s)
+{
+	int r = s->rows.started ? 0 : thread_start(&s->rows.thread, work, s);
+
+	s->rows.started |= r == 0;
+	return r;
+}
+
+/* Adds a chunk, in the order of replay. Returns an error of an earlier chunk, too; then nothing more is
+ * written. */
+static int put_rows(struct meta_sqlite *s, const struct chunk_view *view, struct error *err)
+{
+	struct meta_rows *rows = &s->rows;
+	struct head *head = copy_head(view);
+	int r = head ? start_rows(s) : -ENOMEM;
+
+	if (r < 0) {
+		free(head);
+		return error_errno(err, r, "cannot use %s", sql_path(s->db));
+	}
+	pthread_mutex_lock(&rows->lock);
+	while (rows->bytes && rows->bytes + head->bytes > ROWS_BYTES && !rows->failure.code)
+		pthread_cond_wait(&rows->changed, &rows->lock);
+	r = failure_of(rows, err);
+	if (r == 0) {
+		*rows->last = head;
+		rows->last = &head->next;
+		rows->bytes += head->bytes;
+		pthread_cond_broadcast(&rows->changed);
+	} else {
+		free(head);
+	}
+	pthread_mutex_unlock(&rows->lock);
+	return r;
+}
+
+/* Waits until all rows are written. */
+static int settle(struct meta_sqlite *s, struct error *err)
+{
+	struct meta_rows *rows = &s->rows;
+
+	pthread_mutex_lock(&rows->lock);
+	while ((rows->first && !rows->failure.code) || rows->working)
+		pthread_cond_wait(&rows->changed, &rows->lock);
+	int r = failure_of(rows, err);
+
+	s->n_paths += (uint64_t)rows->n_paths;
+	rows->n_paths = 0;
+	pthread_mutex_unlock(&rows->lock);
+	return r;
+}
+
+/* Drops the waiting chunks and forgets a failure, for a transaction that is rolled back. */
+static void drop_rows(struct meta_rows *rows)
+{
+	pthread_mutex_lock(&rows->lock);
+	while (rows->first) {
+		struct head *head = rows->first;
+
+		rows->first = head->next;
+		rows->bytes -= head->bytes;
+		free(head);
+	}
+	rows->last = &rows->first;
+	while (rows->working)
+		pthread_cond_wait(&rows->changed, &rows->lock);
+	rows->failure = (struct error)ERROR_INIT;
+	rows->n_paths = 0;
+	pthread_mutex_unlock(&rows->lock);
+}
+
+static void stop_rows(struct meta_rows *rows)
+{
+	drop_rows(rows);
+	if (rows->started) {
+		pthread_mutex_lock(&rows->lock);
+		rows->stop = true;
+		pthread_cond_broadcast(&rows->changed);
+		pthread_mutex_unlock(&rows->lock);
+		pthread_join(rows->thread, NULL);
+	}
+	pthread_cond_destroy(&rows->changed);
+	pthread_mutex_destroy(&rows->lock);
 }
 
 static int damaged(const struct meta_sqlite *s, const char *what, struct error *err)
@@ -442,7 +690,7 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 
-	meta_rows_drop(s->rows);
+	drop_rows(&s->rows);
 	s->counts = false;
 	/* A failure leaves the pending floor behind, which the next writer handles. */
 	sql_rollback(s->db);
@@ -548,7 +796,7 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 		s->is_compressed = true;
 	}
 	if (r == 0)
-		r = meta_rows_put(s->rows, view, err);
+		r = put_rows(s, view, err);
 	if (r == 0) {
 		s->has_last = true;
 		s->last = view->header->id;
@@ -639,7 +887,7 @@ static int sqlite_commit(struct meta *m, uint64_t version, const struct change *
 	if (r == 0)
 		r = sql_execute(s->db, "COMMIT", err);
 	if (r < 0) {
-		meta_rows_drop(s->rows);
+		drop_rows(&s->rows);
 		sql_rollback(s->db);
 	}
 	s->counts = s->begun = s->changing = false;
@@ -793,7 +1041,7 @@ static void sqlite_free(struct meta *m)
 {
 	struct meta_sqlite *s = sqlite_of(m);
 
-	meta_rows_free(s->rows);
+	stop_rows(&s->rows);
 	for (int i = 0; i < N_STATEMENTS; i++)
 		sql_statement_free(s->statements[i]);
 	sql_close(s->db);
@@ -830,11 +1078,12 @@ int meta_sqlite_open(int dir_fd, const char *dataset_path, enum meta_mode mode, 
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
 	s->meta.ops = &sqlite_ops;
+	s->rows.last = &s->rows.first;
+	pthread_mutex_init(&s->rows.lock, NULL);
+	pthread_cond_init(&s->rows.changed, NULL);
 	s->checks = mode == META_CHECK;
 	int r = meta_schema_open(dir_fd, path, mode, &s->db, err);
 
-	if (r == 0 && meta_rows_new(s->db, &s->rows) < 0)
-		r = error_errno(err, -ENOMEM, "%s", path);
 	if (r < 0) {
 		sqlite_free(&s->meta);
 		return r;

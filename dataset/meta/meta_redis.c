@@ -48,25 +48,6 @@ static const char *const field_names[N_FIELDS] = {"format",  "dataset",   "gener
 						  "scratch", "committed", "version",    "chunks",  "paths",
 						  "digests", "newest",    "pending",    "garbage", "marks"};
 
-static bool id_parse(const char *text, struct chunk_id *ret)
-{
-	if (strlen(text) != REDIS_ID_DIGITS || strspn(text, "0123456789abcdef") != REDIS_ID_DIGITS)
-		return false;
-	for (int i = 0; i < REDIS_ID_DIGITS / 2; i++) {
-		char pair[3] = {text[2 * i], text[2 * i + 1]};
-
-		ret->bytes[i] = (uint8_t)strtoul(pair, NULL, 16);
-	}
-	return true;
-}
-
-static const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS + 1])
-{
-	for (int i = 0; i < REDIS_ID_DIGITS / 2; i++)
-		snprintf(text + 2 * i, 3, "%02x", id->bytes[i]);
-	return text;
-}
-
 /* Sets the text for damaged metadata. Returns -EBADMSG. */
 static int redis_damaged(const struct meta_redis *s, const char *what, struct error *err)
 {
@@ -105,8 +86,7 @@ static void redis_state_ask(struct meta_redis *s)
 static int numbers_of(struct redisReply *const *f, struct redis_state *state)
 {
 	uint64_t digests = 0;
-	char newest[REDIS_ID_DIGITS + 1] = "", pending[REDIS_ID_DIGITS + 1] = "", marks[17] = "",
-				      *end = marks;
+	char newest[CHUNK_ID_TEXT] = "", pending[CHUNK_ID_TEXT] = "", marks[17] = "", *end = marks;
 	int r = get_number(f[F_DIRTY], &state->dirty);
 
 	r = r < 0 ? r : get_number(f[F_COMMITTED], &state->committed);
@@ -119,8 +99,8 @@ static int numbers_of(struct redisReply *const *f, struct redis_state *state)
 	r = r < 0 ? r : get_text(f[F_MARKS], marks, sizeof(marks));
 	state->marks = strtoull(marks, &end, 16);
 	state->info.has_digests = digests != 0;
-	state->info.has_newest = id_parse(newest, &state->info.newest);
-	state->info.has_pending = id_parse(pending, &state->info.pending);
+	state->info.has_newest = chunk_id_parse(newest, &state->info.newest) == 0;
+	state->info.has_pending = chunk_id_parse(pending, &state->info.pending) == 0;
 	return r < 0 || end != marks + 16 || (newest[0] && !state->info.has_newest) ||
 		       (pending[0] && !state->info.has_pending)
 		   ? -EBADMSG
@@ -579,13 +559,13 @@ static int clear_up(struct meta_redis *s, struct error *err)
 /* Reads the state, and gets a number for this writer. */
 static int take_number(struct meta_redis *s, const struct chunk_id *floor, struct error *err)
 {
-	char text[REDIS_ID_DIGITS + 1];
+	char text[CHUNK_ID_TEXT];
 	const redisReply *reply;
 	int r = redis_state_read(s, &s->was, err);
 
 	if (r < 0)
 		return r;
-	r = redis_state_change(s, "begin", (const char *[]){"pending", redis_id_text(floor, text), NULL},
+	r = redis_state_change(s, "begin", (const char *[]){"pending", chunk_id_format(floor, text), NULL},
 			       err);
 	if (r < 0)
 		return r;
@@ -756,8 +736,8 @@ static void redis_rollback(struct meta *m, bool forget_pending)
 static int commit_state(struct meta_redis *s, uint64_t version, const struct redis_totals *totals,
 			const struct change *change, struct error *err)
 {
-	char numbers[4][24], newest[REDIS_ID_DIGITS + 1] = "", name[REDIS_LOG_NAME], marks[17],
-						      text[CHANGE_MAX] = "";
+	char numbers[4][24], newest[CHUNK_ID_TEXT] = "", name[REDIS_LOG_NAME], marks[17],
+			     text[CHANGE_MAX] = "";
 
 	snprintf(numbers[0], sizeof(numbers[0]), "%" PRIu64, s->view.number);
 	snprintf(numbers[1], sizeof(numbers[1]), "%" PRIu64, version);
@@ -765,7 +745,7 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct red
 	snprintf(numbers[3], sizeof(numbers[3]), "%" PRIu64, totals->n[REDIS_PATHS]);
 	snprintf(marks, sizeof(marks), "%016" PRIx64, totals->marks);
 	if (s->has_last)
-		redis_id_text(&s->last, newest);
+		chunk_id_format(&s->last, newest);
 	if (change)
 		change_format(change, text);
 	return redis_state_change(

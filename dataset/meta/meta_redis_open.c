@@ -187,12 +187,30 @@ static int replace_state(struct meta_redis *s, struct error *err)
 	return redis_state_create(s, err);
 }
 
+/* Opens the metadata that the server has. */
+static int open_existing(const char *dataset_path, const struct redis_backend *place, enum meta_mode mode,
+			 struct meta **ret, struct error *err)
+{
+	struct meta_redis *s;
+	struct redis_state state;
+	int r = connect_meta(dataset_path, place, mode, &s, err);
+
+	if (r < 0)
+		return r;
+	r = redis_state_read(s, &state, err);
+	if (r == -EBADMSG && mode == META_REPLACE)
+		r = replace_state(s, err);
+	if (r < 0)
+		redis_meta_free(&s->meta);
+	else
+		*ret = &s->meta;
+	return r;
+}
+
 int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		    struct error *err)
 {
 	struct redis_backend place;
-	struct meta_redis *s;
-	struct redis_state state;
 	int r = redis_backend_read(dir_fd, dataset_path, &place, err);
 
 	if (r == -ENOENT)
@@ -200,19 +218,9 @@ int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, s
 	if (r == 0 && place.is_copied)
 		r = redis_backend_copied(dataset_path, err);
 	if (r == 0)
-		r = connect_meta(dataset_path, &place, mode, &s, err);
+		r = open_existing(dataset_path, &place, mode, ret, err);
 	explicit_bzero(&place, sizeof(place));
-	if (r < 0)
-		return r;
-	r = redis_state_read(s, &state, err);
-	if (r == -EBADMSG && mode == META_REPLACE)
-		r = replace_state(s, err);
-	if (r < 0) {
-		redis_meta_free(&s->meta);
-		return r;
-	}
-	*ret = &s->meta;
-	return 0;
+	return r;
 }
 
 int meta_redis_check_url(const char *url, struct error *err)
@@ -238,26 +246,15 @@ static int open_same(const char *dataset_path, const struct redis_backend *place
 {
 	char there[REDIS_URL_TEXT], here[REDIS_URL_TEXT];
 	struct redis_backend with = *place;
-	struct meta_redis *s;
-	struct redis_state state;
 
 	if (!is_same(&place->url, url))
 		return error_set(err, -EEXIST, "%s has its metadata on %s, not on %s", dataset_path,
 				 redis_url_public(&place->url, there, sizeof(there)),
 				 redis_url_public(url, here, sizeof(here)));
 	with.url = *url;
-	int r = connect_meta(dataset_path, &with, mode, &s, err);
+	int r = open_existing(dataset_path, &with, mode, ret, err);
 
 	explicit_bzero(&with, sizeof(with));
-	if (r < 0)
-		return r;
-	r = redis_state_read(s, &state, err);
-	if (r == -EBADMSG && mode == META_REPLACE)
-		r = replace_state(s, err);
-	if (r < 0)
-		redis_meta_free(&s->meta);
-	else
-		*ret = &s->meta;
 	return r;
 }
 

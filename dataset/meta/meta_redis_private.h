@@ -15,9 +15,8 @@
 #define REDIS_FORMAT_PLAIN      "1"
 #define REDIS_FORMAT_COMPRESSED "2"
 
-#define REDIS_ID_DIGITS 32
-#define REDIS_LOG_NAME  32
-#define KEY_BYTES       (REDIS_URL_PART + 8)
+#define REDIS_LOG_NAME 32
+#define KEY_BYTES      (REDIS_URL_PART + 8)
 
 /* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
 struct redis_backend {

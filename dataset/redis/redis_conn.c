@@ -4,9 +4,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +33,7 @@ struct redis_tls {
 	SSL *ssl;
 };
 
-/* Waits for one descriptor. Returns the events that poll() found, 0 after a signal, or -ETIMEDOUT. */
-static int redis_wait(int fd, short events, uint64_t until_ns)
+int redis_wait(int fd, short events, uint64_t until_ns)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 	struct pollfd p = {.fd = fd, .events = events};
@@ -172,25 +168,25 @@ static void redis_tls_close(struct redis_tls *t)
 
 /* Performs the handshake. The server's certificate must be valid now, come from the CA, and be for one of the
  * two names (or addresses). -EACCES if not; -ETIMEDOUT; -EPROTO. */
-static int redis_tls_open(struct redis_tls_config *c, int fd, const char *name, const char *other_name,
-			  uint64_t until_ns, struct redis_tls **ret, struct error *err)
+static int redis_tls_open(const struct redis_login *login, int fd, struct redis_tls **ret, struct error *err)
 {
+	const char *name = login->names[0];
 	struct redis_tls *t = calloc(1, sizeof(*t));
 	X509 *certificate;
-	BIO *bio = tls_socket_new(c->socket, fd);
+	BIO *bio = tls_socket_new(login->tls->socket, fd);
 	int r;
 
 	if (t)
-		t->ssl = SSL_new(c->context);
+		t->ssl = SSL_new(login->tls->context);
 	if (!t || !t->ssl || !bio || (!is_address(name) && SSL_set_tlsext_host_name(t->ssl, name) != 1)) {
 		BIO_free(bio);
 		redis_tls_close(t);
 		return error_errno(err, -ENOMEM, "TLS");
 	}
 	SSL_set_bio(t->ssl, bio, bio);
-	r = shake(t, fd, until_ns, name, err);
+	r = shake(t, fd, login->until_ns, name, err);
 	certificate = r == 0 ? SSL_get1_peer_certificate(t->ssl) : NULL;
-	if (r == 0 && !(certificate && (is_for(certificate, name) || is_for(certificate, other_name))))
+	if (r == 0 && !(certificate && (is_for(certificate, name) || is_for(certificate, login->names[1]))))
 		r = error_set(err, -EACCES, "%s: the server's TLS certificate is for another name", name);
 	X509_free(certificate);
 	if (r < 0)
@@ -219,12 +215,22 @@ static ssize_t redis_tls_send(struct redis_tls *t, const void *data, size_t byte
 	return n > 0 ? n : outcome(t->ssl, n, events);
 }
 
-#define CONNECT_NS (5 * NS_PER_S)
+#define LINE_MAX_BYTES (64 << 10)
+
+/* Since version 1, hiredis counts elements in another type. */
+#if HIREDIS_MAJOR < 1
+typedef int element_count;
+#else
+typedef size_t element_count;
+#endif
 
 struct redis_conn {
 	int fd;
 	struct redis_tls *tls;
-	struct redis_reader *reader;
+	redisReader *reader;
+	redisReplyObjectFunctions bounded;
+	const redisReplyObjectFunctions *plain;
+	size_t n_bytes, n_objects; /* received since the batch began */
 	uint64_t silence_ns, until_ns;
 
 	struct buffer out;
@@ -235,40 +241,45 @@ struct redis_conn {
 	size_t n_replies, n_space;
 };
 
-static int connect_to(const struct addrinfo *a, uint64_t until_ns)
+/* hiredis allocates memory for as many elements as a reply announces, before one of them has arrived. */
+static void *create_array(const redisReadTask *task, element_count n)
 {
-	_cleanup_(closep) int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	int error = 0, yes = 1, r = 0;
-	socklen_t size = sizeof(error);
+	struct redis_conn *c = task->privdata;
 
-	if (fd < 0)
-		return -errno;
-	if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
-		if (errno != EINPROGRESS)
-			return -errno;
-		while (r == 0)
-			r = redis_wait(fd, POLLOUT, until_ns);
-		if (r < 0)
-			return r;
-		if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
-			return error ? -error : -errno;
-	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-	return steal_fd(&fd);
+	if ((size_t)n > REDIS_CONN_OBJECTS - c->n_objects)
+		return NULL;
+	c->n_objects += (size_t)n;
+	return c->plain->createArray(task, n);
 }
 
-static int dial(const struct redis_address *to, const char *text, uint64_t until_ns, struct error *err)
+static int make_reader(struct redis_conn *c)
 {
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-	struct addrinfo *found = NULL;
-	int r = getaddrinfo(to->host, to->port, &hints, &found), fd = -EADDRNOTAVAIL;
+	c->reader = redisReaderCreate();
+	if (!c->reader)
+		return -ENOMEM;
+	c->plain = c->reader->fn;
+	c->bounded = *c->plain;
+	c->bounded.createArray = create_array;
+	c->reader->fn = &c->bounded;
+	c->reader->privdata = c;
+	return 0;
+}
 
-	if (r != 0)
-		return error_set(err, -EHOSTUNREACH, "%s: %s", text, gai_strerror(r));
-	for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
-		fd = connect_to(a, until_ns);
-	freeaddrinfo(found);
-	return fd < 0 ? error_errno(err, fd, "cannot connect to %s", text) : fd;
+/* Returns true if the line is too long. hiredis would search an incomplete line from its start each time that
+ * more bytes arrive. */
+static bool is_endless_line(const redisReader *reader)
+{
+	return reader->len - reader->pos > LINE_MAX_BYTES &&
+	       !memchr(reader->buf + reader->pos, '\n', LINE_MAX_BYTES);
+}
+
+static int feed(struct redis_conn *c, const void *data, size_t bytes)
+{
+	c->n_bytes += bytes;
+	return c->n_bytes <= REDIS_CONN_BYTES && !is_endless_line(c->reader) &&
+		       redisReaderFeed(c->reader, data, bytes) == REDIS_OK
+		   ? 0
+		   : -EPROTO;
 }
 
 static ssize_t receive(struct redis_conn *c, void *data, size_t bytes, short *events)
@@ -297,11 +308,10 @@ static ssize_t transmit(struct redis_conn *c, const void *data, size_t bytes, sh
 static int take_replies(struct redis_conn *c)
 {
 	while (c->n_replies < c->n_wanted) {
-		redisReply *reply;
-		int r = redis_reader_take(c->reader, &reply);
+		void *reply = NULL;
 
-		if (r < 0)
-			return r;
+		if (redisReaderGetReply(c->reader, &reply) != REDIS_OK)
+			return -EPROTO;
 		if (!reply)
 			return 0;
 		if (array_reserve(c->replies, c->n_replies, c->n_space) < 0) {
@@ -320,7 +330,7 @@ static int pull(struct redis_conn *c, short *events)
 
 	while (c->n_replies < c->n_wanted) {
 		ssize_t n = receive(c, bytes, sizeof(bytes), events);
-		int r = n < 0 ? (int)n : redis_reader_feed(c->reader, bytes, (size_t)n);
+		int r = n < 0 ? (int)n : feed(c, bytes, (size_t)n);
 
 		r = r < 0 ? r : take_replies(c);
 		if (r < 0)
@@ -380,7 +390,7 @@ void redis_conn_begin(struct redis_conn *c)
 	c->n_replies = c->n_wanted = c->sent = c->out.bytes = 0;
 	c->failed = false;
 	c->until_ns = clock_monotonic_ns() + c->silence_ns;
-	redis_reader_begin(c->reader);
+	c->n_bytes = c->n_objects = 0;
 }
 
 void redis_conn_add(struct redis_conn *c, const void *command, size_t bytes)
@@ -451,8 +461,8 @@ static int take_greeting(struct redis_conn *c, size_t first, const char *text, s
 	return 0;
 }
 
-static int greet(struct redis_conn *c, const struct redis_login *login, const char *text,
-		 struct redis_facts *ret, struct error *err)
+static int greet(struct redis_conn *c, const struct redis_login *login, struct redis_facts *ret,
+		 struct error *err)
 {
 	size_t first = login->password[0] ? 1 : 0;
 	int r;
@@ -468,31 +478,31 @@ static int greet(struct redis_conn *c, const struct redis_login *login, const ch
 	r = redis_conn_run(c);
 	if (c->out.data)
 		explicit_bzero(c->out.data, c->out.bytes);
-	return r < 0 ? error_errno(err, r, "%s does not answer", text)
-		     : take_greeting(c, first, text, ret, err);
+	return r < 0 ? error_errno(err, r, "%s does not answer", login->text)
+		     : take_greeting(c, first, login->text, ret, err);
 }
 
-int redis_conn_open(const struct redis_address *to, const struct redis_login *login, const char *text,
-		    struct redis_conn **ret, struct redis_facts *ret_facts, struct error *err)
+int redis_conn_open(int fd, const struct redis_login *login, struct redis_conn **ret,
+		    struct redis_facts *ret_facts, struct error *err)
 {
-	uint64_t until_ns =
-	    clock_monotonic_ns() + (login->silence_ns < CONNECT_NS ? login->silence_ns : CONNECT_NS);
+	_cleanup_(closep) int owned = fd;
 	struct redis_conn *c = calloc(1, sizeof(*c));
 	int r;
 
 	if (!c)
-		return error_errno(err, -ENOMEM, "%s", text);
+		return error_errno(err, -ENOMEM, "%s", login->text);
+	c->fd = steal_fd(&owned);
 	c->silence_ns = login->silence_ns;
-	c->reader = redis_reader_new();
-	c->fd = c->reader ? dial(to, text, until_ns, err) : error_errno(err, -ENOMEM, "%s", text);
-	r = c->fd < 0 ? c->fd : 0;
+	r = make_reader(c);
+	if (r < 0)
+		error_errno(err, r, "%s", login->text);
 	if (r == 0 && login->tls) {
-		r = redis_tls_open(login->tls, c->fd, to->host, login->name, until_ns, &c->tls, err);
+		r = redis_tls_open(login, c->fd, &c->tls, err);
 		if (r < 0)
-			error_prefix(err, "%s", text);
+			error_prefix(err, "%s", login->text);
 	}
 	if (r == 0)
-		r = greet(c, login, text, ret_facts, err);
+		r = greet(c, login, ret_facts, err);
 	if (r < 0)
 		redis_conn_close(c);
 	else
@@ -506,7 +516,8 @@ void redis_conn_close(struct redis_conn *c)
 		return;
 	redis_tls_close(c->tls);
 	closep(&c->fd);
-	redis_reader_free(c->reader);
+	if (c->reader)
+		redisReaderFree(c->reader);
 	for (size_t i = 0; i < c->n_replies; i++)
 		if (c->replies[i])
 			freeReplyObject(c->replies[i]);

@@ -3,13 +3,14 @@
 
 /*
  * One connection to one Redis server, plain or by TLS, which sends commands in a batch and receives their
- * replies together. Every wait is limited. Not thread-safe.
+ * replies together. Every wait is limited, and so is the memory for replies, whatever a server sends. Not
+ * thread-safe.
  */
 
 #include <poll.h>
 
-#include "redis_reader.h"
-#include "redis_slots.h"
+#include <hiredis/hiredis.h>
+
 #include "redis_tls.h"
 
 enum redis_script { SCRIPT_PUT, SCRIPT_SWEEP, SCRIPT_STATE, N_REDIS_SCRIPTS };
@@ -17,8 +18,10 @@ enum redis_script { SCRIPT_PUT, SCRIPT_SWEEP, SCRIPT_STATE, N_REDIS_SCRIPTS };
 struct redis_login {
 	const char *user, *password;  /* "": none */
 	struct redis_tls_config *tls; /* NULL: plain */
-	const char *name;             /* other name accepted in the certificate, next to the host's own */
+	const char *names[2];         /* the host's own, and another one accepted in the certificate */
+	const char *text;             /* names the server in errors */
 	uint64_t silence_ns;          /* maximum silence of a server */
+	uint64_t until_ns;            /* end of the time for TLS's handshake */
 };
 
 struct redis_facts {
@@ -30,9 +33,16 @@ struct redis_facts {
 
 struct redis_conn;
 
-/* Connects, logs in and loads the scripts. err names the server as `text`. */
-int redis_conn_open(const struct redis_address *to, const struct redis_login *login, const char *text,
-		    struct redis_conn **ret, struct redis_facts *ret_facts, struct error *err);
+#define REDIS_CONN_BYTES   (64 << 20) /* maximum bytes of the replies to a batch */
+#define REDIS_CONN_OBJECTS (1 << 20)
+
+/* Waits for one descriptor. Returns the events that poll() found, 0 after a signal, or -ETIMEDOUT. */
+int redis_wait(int fd, short events, uint64_t until_ns);
+
+/* Logs in and loads the scripts. fd: connected, does not block, and is closed at the end. -EACCES, -EPROTO:
+ * this is no Redis server; -errno. */
+int redis_conn_open(int fd, const struct redis_login *login, struct redis_conn **ret,
+		    struct redis_facts *ret_facts, struct error *err);
 void redis_conn_close(struct redis_conn *c);
 
 /* Add commands to the next batch, after redis_conn_begin(). redis_conn_step() reports failures. */

@@ -2,17 +2,23 @@
 #include "redis_link.h"
 
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "dataset/chunk/buffer.h"
 #include "lib/array.h"
+#include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "redis_command.h"
 #include "redis_refusal.h"
 #include "redis_scripts.h"
+#include "redis_slots.h"
 
 /* The servers of a link, and the slots of each. Without a cluster, the URL's server has all slots. */
 
@@ -34,6 +40,7 @@ struct redis_nodes {
 	char sha[N_REDIS_SCRIPTS][41];
 };
 
+#define CONNECT_NS (5 * NS_PER_S)
 #define SILENCE_NS (10 * NS_PER_S) /* maximum silence of a server before another attempt, or another node */
 
 /* Finds or adds the node that a redirection names. *ret is its number. -ENOMEM, -EPROTO: more nodes than
@@ -73,27 +80,66 @@ static bool passes(int r)
 	return r != -ENOMEM && r != -EACCES && r != -EINVAL && r != -EPROTO;
 }
 
+static int connect_to(const struct addrinfo *a, uint64_t until_ns)
+{
+	_cleanup_(closep) int fd = socket(a->ai_family, a->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int error = 0, yes = 1, r = 0;
+	socklen_t size = sizeof(error);
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, a->ai_addr, a->ai_addrlen) < 0) {
+		if (errno != EINPROGRESS)
+			return -errno;
+		while (r == 0)
+			r = redis_wait(fd, POLLOUT, until_ns);
+		if (r < 0)
+			return r;
+		if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
+			return error ? -error : -errno;
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+	return steal_fd(&fd);
+}
+
+static int dial(const struct redis_address *to, const char *text, uint64_t until_ns, struct error *err)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	int r = getaddrinfo(to->host, to->port, &hints, &found), fd = -EADDRNOTAVAIL;
+
+	if (r != 0)
+		return error_set(err, -EHOSTUNREACH, "%s: %s", text, gai_strerror(r));
+	for (struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
+		fd = connect_to(a, until_ns);
+	freeaddrinfo(found);
+	return fd < 0 ? error_errno(err, fd, "cannot connect to %s", text) : fd;
+}
+
 static int connect_node(struct redis_nodes *nodes, size_t node, struct error *err)
 {
 	const struct redis_settings *s = &nodes->settings;
-	const struct redis_login login = {
+	struct redis_node *n = &nodes->list[node];
+	struct redis_login login = {
 	    .user = s->url.user,
 	    .password = s->url.password,
 	    .tls = nodes->tls,
-	    .name = s->url.host,
+	    .names = {n->address.host, s->url.host},
 	    .silence_ns = s->patience_ns < SILENCE_NS ? s->patience_ns : SILENCE_NS,
 	};
-	struct redis_node *n = &nodes->list[node];
 	struct redis_facts facts;
-	char text[REDIS_URL_TEXT];
+	char public[REDIS_URL_TEXT];
 	int r;
 
 	if (n->conn)
 		return 0;
 	/* Errors name the URL's server as the user wrote it. */
-	r = redis_conn_open(&n->address, &login,
-			    node == 0 ? redis_url_public(&s->url, text, sizeof(text)) : n->text, &n->conn,
-			    &facts, err);
+	login.text = node == 0 ? redis_url_public(&s->url, public, sizeof(public)) : n->text;
+	login.until_ns =
+	    clock_monotonic_ns() + (login.silence_ns < CONNECT_NS ? login.silence_ns : CONNECT_NS);
+	r = dial(&n->address, login.text, login.until_ns, err);
+	if (r >= 0)
+		r = redis_conn_open(r, &login, &n->conn, &facts, err);
 	if (r < 0)
 		return r;
 	n->has_replicas = facts.has_replicas;
@@ -521,7 +567,7 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 		return error_set(err, -EAGAIN, "%s keeps losing its scripts (SCRIPT FLUSH)", text);
 	}
 	r = redis_refusal(reply, text, err);
-	if (!redis_refusal_passes(reply) && !(r == -EROFS && l->nodes.is_cluster))
+	if (r != -EAGAIN && !(r == -EROFS && l->nodes.is_cluster))
 		return r;
 	l->nodes.stale |= l->nodes.is_cluster;
 	return -EAGAIN;

@@ -43,17 +43,6 @@ bool redis_refusal_is(const redisReply *error, const char *word)
 	return at && !strncmp(at, word, length) && (at[length] == ' ' || at[length] == '\0');
 }
 
-bool redis_refusal_passes(const redisReply *error)
-{
-	static const char *const words[] = {"CLUSTERDOWN", "TRYAGAIN",   "LOADING",
-					    "MASTERDOWN",  "NOREPLICAS", "BUSY"};
-
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		if (redis_refusal_is(error, words[i]))
-			return true;
-	return false;
-}
-
 int redis_refusal(const redisReply *error, const char *text, struct error *err)
 {
 	char said[200];

@@ -2,7 +2,6 @@
 #include "redis_slots.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "lib/units.h"
@@ -30,19 +29,6 @@ uint16_t redis_slot(const char *key, size_t bytes)
 	return crc16(key, bytes) % REDIS_N_SLOTS;
 }
 
-static int address_of(const char *host, size_t length, int64_t port, struct redis_address *ret)
-{
-	if (length >= sizeof(ret->host) || port < 1 || port > 65535)
-		return -EPROTO;
-	for (size_t i = 0; i < length; i++)
-		if (!redis_url_host_char(host[i]))
-			return -EPROTO;
-	memcpy(ret->host, host, length);
-	ret->host[length] = '\0';
-	snprintf(ret->port, sizeof(ret->port), "%d", (int)port);
-	return 0;
-}
-
 static int range_of(const redisReply *row, struct redis_range *ret)
 {
 	const redisReply *master, *host;
@@ -61,9 +47,9 @@ static int range_of(const redisReply *row, struct redis_range *ret)
 	range.first = (uint16_t)row->element[0]->integer;
 	range.last = (uint16_t)row->element[1]->integer;
 	if (host->type == REDIS_REPLY_NIL)
-		r = address_of("", 0, master->element[1]->integer, &range.master);
+		r = redis_address_of("", 0, master->element[1]->integer, &range.master);
 	else if (host->type == REDIS_REPLY_STRING)
-		r = address_of(host->str, host->len, master->element[1]->integer, &range.master);
+		r = redis_address_of(host->str, host->len, master->element[1]->integer, &range.master);
 	if (r == 0)
 		*ret = range;
 	return r;
@@ -97,7 +83,7 @@ int redis_slots_redirection(const redisReply *error, uint16_t *ret_slot, struct 
 	if (units_parse_integer(digits, 0, REDIS_N_SLOTS - 1, &number) < 0 ||
 	    units_parse_integer(colon + 1, 1, 65535, &port) < 0)
 		return -EPROTO;
-	r = address_of(host + 1, (size_t)(colon - host - 1), port, ret);
+	r = redis_address_of(host + 1, (size_t)(colon - host - 1), port, ret);
 	if (r == 0)
 		*ret_slot = (uint16_t)number;
 	return r;

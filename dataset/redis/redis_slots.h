@@ -16,11 +16,6 @@
 /* Returns the slot of a key. If the key contains {TEXT}, only TEXT counts. */
 uint16_t redis_slot(const char *key, size_t bytes);
 
-struct redis_address {
-	char host[REDIS_URL_PART];
-	char port[6];
-};
-
 struct redis_range {
 	uint16_t first, last;
 	struct redis_address master; /* host "": the host of the node that was asked */

@@ -102,9 +102,14 @@ static int parse_host(const char *text, size_t length, struct redis_url *ret)
 	return copy_plain(text, host_length, bracket ? ":.%" : ".-_", ret->host);
 }
 
-bool redis_url_host_char(char c)
+int redis_address_of(const char *host, size_t length, int64_t port, struct redis_address *ret)
 {
-	return is_plain(&c, 1, ".-_:%");
+	if (length >= sizeof(ret->host) || port < 1 || port > 65535 || !is_plain(host, length, ".-_:%"))
+		return -EPROTO;
+	memcpy(ret->host, host, length);
+	ret->host[length] = '\0';
+	snprintf(ret->port, sizeof(ret->port), "%d", (int)port);
+	return 0;
 }
 
 int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, struct error *err)

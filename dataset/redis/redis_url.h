@@ -6,6 +6,7 @@
  * space and '@' (as %40), escaped as in all URLs. */
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "lib/error.h"
 
@@ -19,8 +20,15 @@ struct redis_url {
 	char prefix[REDIS_URL_PART]; /* "" if left out, where that is permitted */
 };
 
-/* Returns true if the character may occur in the name or address of a host. */
-bool redis_url_host_char(char c);
+struct redis_address {
+	char host[REDIS_URL_PART];
+	char port[6];
+};
+
+/* Takes an address that a server names. The host may be empty. -EPROTO: no host has this name, or no server
+ * this port. */
+int redis_address_of(const char *host, size_t length, int64_t port, struct redis_address *ret);
+
 /* Parses a URL. -EINVAL. The error text never contains the password. */
 int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, struct error *err);
 /* Formats the URL without user and password, to be shown and stored. */

@@ -5,9 +5,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "dataset/meta/redis_buckets.h"
-#include "dataset/redis/redis_reader.h"
+#include "dataset/redis/redis_conn.h"
 #include "dataset/redis/redis_refusal.h"
 #include "dataset/meta/redis_rows.h"
 #include "dataset/redis/redis_slots.h"
@@ -58,27 +60,54 @@ static void use(redisReply *reply)
 		if (redis_refusal(reply, "SERVER", &err) >= 0 || strchr(err.text, '\n') ||
 		    strchr(err.text, '\x1b'))
 			abort();
-		redis_refusal_passes(reply);
 	}
 	freeReplyObject(reply);
 }
 
+#define N_COMMANDS 64
+#define SHA        "$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
+
+/* Sends as much as fits into the socket. */
+static void send_part(int fd, const void *data, size_t bytes)
+{
+	if (bytes && write(fd, data, bytes) < 0)
+		return;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct redis_reader *r = redis_reader_new();
+	static const char greeting[] = "$0\r\n\r\n" SHA SHA SHA;
+	const struct redis_login login = {
+	    .user = "", .password = "", .text = "SERVER", .silence_ns = UINT32_MAX};
 	size_t half = size ? data[0] % size : 0;
-	int result = 0;
+	struct redis_facts facts;
+	struct redis_conn *c;
+	uint64_t until_ns;
+	struct pollfd p;
+	int ends[2];
 
-	if (!r)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) < 0)
 		abort();
-	for (int part = 0; part < 2 && result == 0; part++) {
-		result = redis_reader_feed(r, data + (part ? half : 0), part ? size - half : half);
-		for (redisReply *reply = NULL; result == 0; use(reply)) {
-			result = redis_reader_take(r, &reply);
-			if (result < 0 || !reply)
-				break;
-		}
+	send_part(ends[1], greeting, sizeof(greeting) - 1);
+	if (redis_conn_open(ends[0], &login, &c, &facts, NULL) < 0)
+		abort();
+	redis_conn_begin(c);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		redis_conn_add_text(c, 1, (const char *[]){"PING"});
+	send_part(ends[1], data, half);
+	int r = redis_conn_step(c, &p, &until_ns);
+
+	send_part(ends[1], data + half, size - half);
+	shutdown(ends[1], SHUT_WR);
+	if (r == 0 && redis_conn_run(c) == -EAGAIN)
+		abort();
+	for (size_t i = 0; i < N_COMMANDS; i++) {
+		redisReply *reply = redis_conn_take(c, i);
+
+		if (reply)
+			use(reply);
 	}
-	redis_reader_free(r);
+	redis_conn_close(c);
+	close(ends[1]);
 	return 0;
 }

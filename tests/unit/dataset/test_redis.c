@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "dataset/redis/redis_reader.h"
+#include "dataset/redis/redis_conn.h"
 #include "dataset/redis/redis_refusal.h"
 #include "dataset/redis/redis_slots.h"
 
@@ -27,19 +29,53 @@ static void test_slots_follow_the_specification(void **state)
 	assert_int_not_equal(slot("foo{bar"), slot("bar"));
 }
 
+#define SHA "$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
+
+/* Returns a connection that waits for the replies to n commands. *ret_server: the server's end of it. */
+static struct redis_conn *connection(int *ret_server, size_t n)
+{
+	static const char greeting[] = "$0\r\n\r\n" SHA SHA SHA;
+	const struct redis_login login = {
+	    .user = "", .password = "", .text = "SERVER", .silence_ns = 10 * UINT64_C(1000000000)};
+	struct redis_facts facts;
+	struct redis_conn *c;
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+	assert_int_equal(write(ends[1], greeting, sizeof(greeting) - 1), sizeof(greeting) - 1);
+	assert_int_equal(redis_conn_open(ends[0], &login, &c, &facts, NULL), 0);
+	redis_conn_begin(c);
+	for (size_t i = 0; i < n; i++)
+		redis_conn_add_text(c, 1, (const char *[]){"PING"});
+	*ret_server = ends[1];
+	return c;
+}
+
+static int step(struct redis_conn *c)
+{
+	struct pollfd p;
+	uint64_t until_ns;
+
+	return redis_conn_step(c, &p, &until_ns);
+}
+
 static redisReply *reply_of(const char *text)
 {
-	struct redis_reader *r = redis_reader_new();
-	redisReply *reply = NULL;
+	int server, r = 0;
+	struct redis_conn *c = connection(&server, 1);
+	redisReply *reply;
 
 	/* The reply comes in pieces, as it may from a server. */
 	for (size_t i = 0; i < strlen(text); i++) {
-		assert_int_equal(redis_reader_feed(r, text + i, 1), 0);
-		assert_null(reply);
-		assert_int_equal(redis_reader_take(r, &reply), 0);
+		assert_int_equal(r, 0);
+		assert_int_equal(write(server, text + i, 1), 1);
+		r = step(c);
 	}
+	assert_int_equal(r, 1);
+	reply = redis_conn_take(c, 0);
 	assert_non_null(reply);
-	redis_reader_free(r);
+	redis_conn_close(c);
+	close(server);
 	return reply;
 }
 
@@ -119,13 +155,12 @@ static void test_redirections_are_parsed(void **state)
 		assert_int_equal(redirection(bad[i], &number, &address), -EPROTO);
 }
 
-static int refusal(const char *text, bool *ret_passes)
+static int refusal(const char *text)
 {
 	redisReply *reply = reply_of(text);
 	struct error err = ERROR_INIT;
 	int r = redis_refusal(reply, "SERVER", &err);
 
-	*ret_passes = redis_refusal_passes(reply);
 	assert_memory_equal(err.text, "SERVER: ", 8);
 	freeReplyObject(reply);
 	return r;
@@ -133,57 +168,46 @@ static int refusal(const char *text, bool *ret_passes)
 
 static void test_refusals_become_errors(void **state)
 {
-	bool passes;
-
-	assert_int_equal(refusal("-OOM command not allowed\r\n", &passes), -ENOSPC);
-	assert_false(passes);
+	assert_int_equal(refusal("-OOM command not allowed\r\n"), -ENOSPC);
 	assert_int_equal(
 	    refusal(
-		"-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command\r\n",
-		&passes),
+		"-ERR Error running script (call to f_1): @user_script:1: @user_script: 1: -OOM command\r\n"),
 	    -ENOSPC);
-	assert_int_equal(refusal("-LOADING Redis is loading\r\n", &passes), -EAGAIN);
-	assert_true(passes);
-	assert_int_equal(refusal("-CLUSTERDOWN Hash slot not served\r\n", &passes), -EAGAIN);
-	assert_true(passes);
-	assert_int_equal(refusal("-OOMPH\r\n", &passes), -EIO);
-	assert_int_equal(refusal("-ERR unknown \x1b[31m\r\n", &passes), -EIO);
+	assert_int_equal(refusal("-LOADING Redis is loading\r\n"), -EAGAIN);
+	assert_int_equal(refusal("-CLUSTERDOWN Hash slot not served\r\n"), -EAGAIN);
+	assert_int_equal(refusal("-OOMPH\r\n"), -EIO);
+	assert_int_equal(refusal("-ERR unknown \x1b[31m\r\n"), -EIO);
+}
+
+/* Sends a text once, and then another one until the connection fails. Returns the number of bytes sent. */
+static size_t flood(const char *text, const void *more, size_t more_bytes)
+{
+	int server, r;
+	struct redis_conn *c = connection(&server, 2);
+	size_t sent = strlen(text);
+
+	assert_int_equal(write(server, text, sent), sent);
+	while ((r = step(c)) == 0) {
+		ssize_t n = write(server, more, more_bytes);
+
+		assert_true(n > 0);
+		sent += (size_t)n;
+	}
+	assert_int_equal(r, -EPROTO);
+	redis_conn_close(c);
+	close(server);
+	return sent;
 }
 
 static void test_a_reply_takes_bounded_memory(void **state)
 {
 	static char much[1 << 20];
-	redisReply *reply;
-	struct redis_reader *r = redis_reader_new();
-	int result;
-
-	assert_int_equal(redis_reader_feed(r, "*1048577\r\n", 10), 0);
-	assert_int_equal(redis_reader_take(r, &reply), -EPROTO);
-	redis_reader_free(r);
-
-	r = redis_reader_new();
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(redis_reader_feed(r, "*600000\r\n", 9), 0);
-	assert_int_equal(redis_reader_take(r, &reply), -EPROTO);
-	redis_reader_free(r);
 
 	memset(much, 'x', sizeof(much));
-	for (int line = 0; line < 2; line++) {
-		size_t fed = 0;
-
-		r = redis_reader_new();
-		assert_int_equal(
-		    line ? redis_reader_feed(r, "+", 1) : redis_reader_feed(r, "$500000000\r\n", 12), 0);
-		do {
-			result = redis_reader_feed(r, much, sizeof(much));
-			if (result == 0)
-				result = redis_reader_take(r, &reply);
-			fed += sizeof(much);
-		} while (result == 0);
-		assert_int_equal(result, -EPROTO);
-		assert_in_range(fed, 1, REDIS_READER_BYTES + sizeof(much));
-		redis_reader_free(r);
-	}
+	assert_int_equal(flood("*1048577\r\n", NULL, 0), 10);
+	assert_int_equal(flood("*600000\r\n*600000\r\n", NULL, 0), 18);
+	assert_in_range(flood("$500000000\r\n", much, sizeof(much)), 1, REDIS_CONN_BYTES + sizeof(much));
+	assert_in_range(flood("+", much, sizeof(much)), 1, sizeof(much)); /* a line */
 }
 
 UNIT_TESTS(cmocka_unit_test(test_slots_follow_the_specification),

@@ -16,12 +16,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset/chunk.h"
+#include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
+#include "dataset/copy.h"
 #include "dataset/meta.h"
 #include "dataset/remote.h"
 #include "dataset/snapshot.h"
@@ -30,17 +34,16 @@
 #include "lib/clock.h"
 #include "lib/container_of.h"
 #include "lib/fd_io.h"
-#include "backend_s3_remove.h"
 #include "manifest.h"
 #include "s3/bucket.h"
 #include "snapshot_cache.h"
-#include "source_s3.h"
 #include "store_s3.h"
 
 #define COPY_BYTES    ((size_t)8 << 20)
 #define KEY_BYTES     MANIFEST_KEY
 #define N_LISTED      16
 #define MAX_ROUNDS    64
+#define MAX_TRIES     16
 #define SINGLE_WRITER "DIESEL_S3_SINGLE_WRITER"
 
 struct backend_s3 {
@@ -65,58 +68,63 @@ static const char *data_key(const struct chunk_id *id, const char *kind, char ke
 	return key;
 }
 
-/* Takes the first key that is a version's name. */
-static int take_first(const char *key, uint64_t bytes, void *context)
+/* Returns true if the key is a version's name. */
+static bool parse_version(const char *key, uint64_t *ret)
 {
-	uint64_t *version = context;
 	unsigned long long digits;
 	char again[KEY_BYTES];
 
-	(void)bytes;
 	if (sscanf(key, "versions/%16llx", &digits) != 1 || strcmp(manifest_key(~digits, again), key) != 0)
-		return 0;
-	*version = ~digits;
-	return 1;
+		return false;
+	*ret = ~digits;
+	return true;
 }
 
-static int damaged(const struct backend_s3 *s, const char *key, struct error *err)
+/* Takes the first key that is a version's name. */
+static int take_first(const char *key, uint64_t bytes, void *context)
 {
-	return error_set(err, -EBADMSG, "%s/%s is damaged: run `dieselctl rebuild %s`", bucket_url(s->bucket),
-			 key, bucket_url(s->bucket));
+	(void)bytes;
+	return parse_version(key, context);
 }
 
-static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest *ret, struct error *err)
+static int damaged(const struct bucket *b, const char *key, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s/%s is damaged: run `dieselctl rebuild %s`", bucket_url(b), key,
+			 bucket_url(b));
+}
+
+static int read_manifest(struct bucket *b, uint64_t version, struct manifest *ret, struct error *err)
 {
 	char key[KEY_BYTES], text[MANIFEST_MAX];
 	struct manifest m;
 	uint64_t bytes;
-	int r = bucket_size(s->bucket, manifest_key(version, key), &bytes, err);
+	int r = bucket_size(b, manifest_key(version, key), &bytes, err);
 
 	if (r == 0 && bytes > sizeof(text))
-		return damaged(s, key, err);
+		return damaged(b, key, err);
 	if (r == 0)
-		r = bucket_read(s->bucket, key, 0, text, bytes, err);
+		r = bucket_read(b, key, 0, text, bytes, err);
 	if (r < 0)
 		return r;
 	r = manifest_parse(text, bytes, &m);
 	if (r == -EPROTONOSUPPORT)
 		return error_set(err, r, "%s/%s was written by a newer version of this program; update it",
-				 bucket_url(s->bucket), key);
+				 bucket_url(b), key);
 	if (r < 0 || m.version != version)
-		return damaged(s, key, err);
+		return damaged(b, key, err);
 	if (m.is_removed)
 		return error_set(err, -ESTALE,
 				 "%s is being removed: wait, or, if the command was interrupted, run "
 				 "`dieselctl delete %s`",
-				 bucket_url(s->bucket), bucket_url(s->bucket));
+				 bucket_url(b), bucket_url(b));
 	*ret = m;
 	return 0;
 }
 
 /* Finds the newest version. *ret_found: there is one. */
-static int find_newest(struct backend_s3 *s, uint64_t *ret_version, bool *ret_found, struct error *err)
+static int find_newest(struct bucket *b, uint64_t *ret_version, bool *ret_found, struct error *err)
 {
-	int r = bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_first, ret_version, err);
+	int r = bucket_list(b, "versions/", NULL, N_LISTED, take_first, ret_version, err);
 
 	*ret_found = r == 1;
 	return r < 0 ? r : 0;
@@ -167,7 +175,7 @@ static int fetch(struct backend_s3 *s, const char *kind, const struct manifest_p
 			error_errno(err, r, "cannot write %s", path);
 	}
 	if (r == 0 && (digest_stream_finish(stream, &found) < 0 || !digest_equal(&found, &part->sha256)))
-		r = damaged(s, key, err);
+		r = damaged(s->bucket, key, err);
 	digest_stream_free(stream);
 	if (r < 0)
 		unlink(path);
@@ -218,7 +226,7 @@ static int fetch_earlier(struct backend_s3 *s, uint64_t newest, struct error *er
 
 	if (s->wanted > newest)
 		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, url, s->wanted, newest);
-	int r = read_manifest(s, s->wanted, &s->manifest, &why);
+	int r = read_manifest(s->bucket, s->wanted, &s->manifest, &why);
 
 	/* Check this even if the snapshot is cached here: a version that is not kept may have lost its
 	 * chunks. */
@@ -240,18 +248,18 @@ static int fetch_newest(struct backend_s3 *s, enum backend_mode mode, struct err
 {
 	for (int attempt = 0;; attempt++) {
 		uint64_t version = 0, later = 0;
-		int r = find_newest(s, &version, &s->has_manifest, err);
+		int r = find_newest(s->bucket, &version, &s->has_manifest, err);
 
 		if (r < 0 || !s->has_manifest)
 			return r;
 		s->place.version = version;
 		if (s->wanted && version && s->wanted != version)
 			return fetch_earlier(s, version, err);
-		r = read_manifest(s, version, &s->manifest, err);
+		r = read_manifest(s->bucket, version, &s->manifest, err);
 		if (r == 0 && version)
 			r = fetch_parts(s, mode, err);
-		if (r != -ENOENT || attempt == 10 || find_newest(s, &later, &s->has_manifest, NULL) < 0 ||
-		    later == version)
+		if (r != -ENOENT || attempt == 10 ||
+		    find_newest(s->bucket, &later, &s->has_manifest, NULL) < 0 || later == version)
 			return r;
 	}
 }
@@ -393,7 +401,13 @@ static int s3_open(const char *name, enum backend_mode mode, uint64_t version, s
 
 static int s3_store(struct place *p, struct store **ret, struct error *err)
 {
-	return store_s3_open(s3_of(p)->bucket, ret, err);
+	struct store_s3 *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return error_errno(err, -ENOMEM, "%s", bucket_url(s3_of(p)->bucket));
+	*s = (struct store_s3){{&store_s3_ops}, s3_of(p)->bucket};
+	*ret = &s->store;
+	return 0;
 }
 
 static int digest_file(int fd, struct manifest_part *ret)
@@ -490,7 +504,7 @@ static void remove_old(struct backend_s3 *s, const struct manifest *newest, cons
 
 	if (bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_kept, &kept, NULL) < 0 || !kept.n)
 		return;
-	if (kept.last != newest->version && read_manifest(s, kept.last, &last, NULL) < 0)
+	if (kept.last != newest->version && read_manifest(s->bucket, kept.last, &last, NULL) < 0)
 		return;
 	if (kept.last == newest->version && s->manifest.version >= keep->oldest)
 		last = s->manifest;
@@ -512,7 +526,7 @@ static int write_manifest(struct backend_s3 *s, const struct manifest *m, struct
 	uint64_t newest = 0;
 	bool found = false;
 	/* If the server does not support If-None-Match, only this check protects against another writer. */
-	int r = find_newest(s, &newest, &found, err);
+	int r = find_newest(s->bucket, &newest, &found, err);
 
 	if (r == 0 && newest >= s->manifest.version)
 		r = found && newest >= m->version
@@ -581,18 +595,209 @@ static int s3_keep_version(struct place *p, uint64_t version, int fd, struct err
 	return bucket_put_new(s->bucket, manifest_key(version, key), &part, 1, err);
 }
 
+/*
+ * Removes a dataset from a bucket. A manifest with the next number says so first, and is removed last:
+ * meanwhile nobody can publish a version, which would be lost. Only keys that belong to a dataset are
+ * removed.
+ */
+
+struct object {
+	char key[KEY_BYTES];
+	uint64_t bytes;
+};
+
+static bool has_end(const char *key, const char *end)
+{
+	return strcmp(key, end) == 0;
+}
+
+/* Returns true if this is PREFIX followed by a chunk's id and one of the endings. */
+static bool is_named(const char *key, const char *prefix, const char *end, const char *other_end)
+{
+	size_t n = strlen(prefix);
+	struct chunk_id id;
+	char text[CHUNK_ID_TEXT];
+
+	if (strncmp(key, prefix, n) != 0 || strlen(key) < n + CHUNK_ID_TEXT)
+		return false;
+	memcpy(text, key + n, CHUNK_ID_TEXT - 1);
+	text[CHUNK_ID_TEXT - 1] = '\0';
+	key += n + CHUNK_ID_TEXT - 1;
+	return chunk_id_parse(text, &id) == 0 && (has_end(key, end) || has_end(key, other_end));
+}
+
+static int take(const char *key, uint64_t bytes, void *context)
+{
+	struct object object = {.bytes = bytes};
+	uint64_t version;
+
+	if (!parse_version(key, &version) && !is_named(key, "chunks/", ".chunk", ".chunk") &&
+	    !is_named(key, "data/", ".snapshot", ".meta"))
+		return 0;
+	snprintf(object.key, sizeof(object.key), "%s", key);
+	return buffer_append(context, &object, sizeof(object));
+}
+
+struct removal_run {
+	struct bucket *bucket;
+	progress_callback *progress;
+	void *context;
+	struct removal *removal;
+	uint64_t mark; /* number of the manifest that says that the dataset is removed */
+};
+
+/* Counts a removed object. */
+static void count(struct removal_run *c, const struct object *object)
+{
+	struct removal *r = c->removal;
+	size_t n = strlen(object->key);
+
+	r->bytes += object->bytes;
+	r->n_chunks += has_end(object->key + n - 6, ".chunk");
+	r->n_snapshots += has_end(object->key + n - 9, ".snapshot");
+}
+
+/* Removes all objects of a prefix but the mark. */
+static int remove_all(struct removal_run *c, const char *prefix, struct error *err)
+{
+	struct error why = ERROR_INIT;
+	struct buffer objects = {0};
+	char mark[MANIFEST_KEY];
+	int r = bucket_list(c->bucket, prefix, NULL, 0, take, &objects, &why);
+	size_t n = objects.bytes / sizeof(struct object);
+
+	manifest_key(c->mark, mark);
+	for (size_t i = 0; i < n && r == 0; i++) {
+		const struct object *object = (const struct object *)objects.data + i;
+
+		if (!strcmp(object->key, mark))
+			continue;
+		r = bucket_delete(c->bucket, object->key, &why);
+		if (r == 0)
+			count(c, object);
+		if (c->progress)
+			c->progress("removing", i + 1, n, c->removal->bytes, c->context);
+	}
+	buffer_free(&objects);
+	if (r < 0 && !why.code)
+		error_errno(&why, r, "cannot list %s/%s", bucket_url(c->bucket), prefix);
+	if (r < 0 && err)
+		*err = why;
+	return r;
+}
+
+static int take_any(const char *key, uint64_t bytes, void *context)
+{
+	struct buffer one = {0};
+	int r = take(key, bytes, &one);
+
+	*(bool *)context |= one.bytes > 0;
+	buffer_free(&one);
+	return r < 0 ? r : *(bool *)context;
+}
+
+/* Checks that there is a dataset, or what an interrupted removal left. */
+static int check(struct removal_run *c, struct error *err)
+{
+	static const char *const prefixes[] = {"versions/", "chunks/", "data/"};
+	bool found = false;
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]) && r >= 0 && !found; i++)
+		r = bucket_list(c->bucket, prefixes[i], NULL, 0, take_any, &found, err);
+	if (r < 0)
+		return r;
+	return found ? 0 : error_set(err, -ENOENT, "there is no dataset %s", bucket_url(c->bucket));
+}
+
+/* Returns true if an interrupted removal left this manifest. */
+static bool is_mark(struct removal_run *c, uint64_t version)
+{
+	struct manifest m;
+
+	return read_manifest(c->bucket, version, &m, NULL) == -ESTALE;
+}
+
+/* Takes the number after the newest one, which must be `version` unless that is 0. */
+static int mark(struct removal_run *c, uint64_t version, struct error *err)
+{
+	int r = -EEXIST;
+	bool found;
+
+	for (int i = 0; i < MAX_TRIES && r == -EEXIST; i++) {
+		char key[MANIFEST_KEY], text[MANIFEST_MAX];
+		struct manifest m = {.is_removed = true};
+		struct iovec part = {.iov_base = text};
+
+		c->mark = 0;
+		r = find_newest(c->bucket, &c->mark, &found, err);
+		if (r < 0 || (c->mark > 0 && is_mark(c, c->mark) && (!version || c->mark == version + 1)))
+			return r;
+		if (version && c->mark != version)
+			break;
+		m.version = ++c->mark;
+		part.iov_len = manifest_format(&m, text);
+		r = bucket_put_new(c->bucket, manifest_key(c->mark, key), &part, 1, err);
+		if (r != -EEXIST)
+			return r;
+	}
+	return error_set(err, -EBUSY, "%s was changed by another dieselctl meanwhile; nothing was removed",
+			 bucket_url(c->bucket));
+}
+
+/* Removes the mark, unless a server without If-None-Match let another writer publish. */
+static int unmark(struct removal_run *c, struct error *err)
+{
+	char key[MANIFEST_KEY];
+	uint64_t newest = 0;
+	bool found;
+	int r = find_newest(c->bucket, &newest, &found, err);
+
+	if (r == 0)
+		r = bucket_delete(c->bucket, manifest_key(c->mark, key), err);
+	if (r < 0 || newest <= c->mark)
+		return r;
+	return error_set(err, -EBUSY,
+			 "another dieselctl published version %" PRIu64
+			 " of %s meanwhile, of which chunks are removed: run the same command again",
+			 newest, bucket_url(c->bucket));
+}
+
+static int s3_remove(const char *name, uint64_t version, progress_callback *progress, void *context,
+		     struct removal *ret, struct error *err)
+{
+	struct removal_run c = {.progress = progress, .context = context, .removal = ret};
+	int r = bucket_open(name, &c.bucket, err);
+
+	if (r < 0)
+		return r;
+	r = check(&c, err);
+	if (r == 0)
+		r = mark(&c, version, err);
+	if (r == 0)
+		r = remove_all(&c, "versions/", err);
+	if (r == 0)
+		r = remove_all(&c, "data/", err);
+	if (r == 0)
+		r = remove_all(&c, "chunks/", err);
+	if (r == 0)
+		r = unmark(&c, err);
+	bucket_close(c.bucket);
+	return r;
+}
+
 static const struct backend_ops s3_ops = {
     .scheme = BUCKET_SCHEME,
     .open = s3_open,
     .store = s3_store,
     .publish = s3_publish,
     .keep_version = s3_keep_version,
-    .remove = backend_s3_remove,
+    .remove = s3_remove,
     .close = s3_close,
 };
 
 void backend_s3_register(void)
 {
 	backend_register(&s3_ops);
-	source_s3_register();
+	external_register(&source_s3_ops);
 }

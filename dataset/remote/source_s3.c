@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sources of external chunks (dataset/external.h) that are objects of a bucket. */
-#include "source_s3.h"
+#include "store_s3.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "dataset/checksum/checksum.h"
-#include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
-#include "s3/bucket.h"
 
 /* Buckets stay open until the process ends: sources of one dataset are in few. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -135,10 +133,5 @@ static int source_list(const char *name, external_list_callback *callback, void 
 	return r < 0 ? r : bucket_list(b, key, NULL, 1000, take_key, &l, err);
 }
 
-void source_s3_register(void)
-{
-	static const struct external_ops ops = {
-	    .scheme = BUCKET_SCHEME, .stat = source_stat, .read = source_read, .list = source_list};
-
-	external_register(&ops);
-}
+const struct external_ops source_s3_ops = {
+    .scheme = BUCKET_SCHEME, .stat = source_stat, .read = source_read, .list = source_list};

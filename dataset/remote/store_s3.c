@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
-#include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
@@ -21,11 +20,6 @@
 #define SUFFIX      ".chunk"
 #define KEY_BYTES   (sizeof(FOLDER) + CHUNK_ID_TEXT + sizeof(SUFFIX))
 #define MAX_OBJECTS ((size_t)1 << 24) /* limits the memory that an endless list can take */
-
-struct store_s3 {
-	struct store store;
-	struct bucket *bucket;
-};
 
 static struct bucket *bucket_of(const struct store *s)
 {
@@ -162,7 +156,7 @@ static void s3_free(struct store *s)
 	free(container_of(s, struct store_s3, store));
 }
 
-static const struct store_ops s3_ops = {
+const struct store_ops store_s3_ops = {
     .read_made = s3_read_made,
     .put = s3_put,
     .replace = s3_replace,
@@ -174,15 +168,3 @@ static const struct store_ops s3_ops = {
     .describe = s3_describe,
     .free = s3_free,
 };
-
-int store_s3_open(struct bucket *bucket, struct store **ret, struct error *err)
-{
-	struct store_s3 *s = calloc(1, sizeof(*s));
-
-	if (!s)
-		return error_errno(err, -ENOMEM, "%s", bucket_url(bucket));
-	s->store.ops = &s3_ops;
-	s->bucket = bucket;
-	*ret = &s->store;
-	return 0;
-}

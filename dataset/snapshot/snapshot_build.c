@@ -15,6 +15,53 @@
 #include "lib/text.h"
 #include "snapshot_parts.h"
 
+#define BLOCK_BYTES (1u << 20)
+
+int section_begin(struct section_writer *w, int fd, uint64_t offset)
+{
+	*w = (struct section_writer){
+	    .fd = fd, .offset = (offset + SNAPSHOT_ALIGN - 1) / SNAPSHOT_ALIGN * SNAPSHOT_ALIGN};
+	return checksum_stream_new(&w->sum);
+}
+
+static int flush(struct section_writer *w)
+{
+	int r = fd_write_at(w->fd, w->block.data, w->block.bytes, w->offset + w->bytes - w->block.bytes);
+
+	checksum_stream_add(w->sum, w->block.data, w->block.bytes);
+	w->block.bytes = 0;
+	return r;
+}
+
+int section_add(struct section_writer *w, const void *data, size_t bytes)
+{
+	int r = buffer_append(&w->block, data, bytes);
+
+	if (r < 0)
+		return r;
+	w->bytes += bytes;
+	return w->block.bytes >= BLOCK_BYTES ? flush(w) : 0;
+}
+
+/* Ends the section. *ret is its extent for the header. -errno of the file. */
+static int section_end(struct section_writer *w, struct snapshot_extent *ret)
+{
+	int r = w->block.bytes ? flush(w) : 0;
+
+	if (r < 0)
+		return r;
+	*ret = (struct snapshot_extent){
+	    .offset = w->offset, .bytes = w->bytes, .xxh3 = checksum_stream_xxh3(w->sum)};
+	return 0;
+}
+
+void section_free(struct section_writer *w)
+{
+	buffer_free(&w->block);
+	checksum_stream_free(w->sum);
+	w->sum = NULL;
+}
+
 /* Writes the hash index from its first bucket to its last. Equal hashes show names that are both a file and a
  * directory. */
 
@@ -432,11 +479,6 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 			  : add_chunk(b, &entry, chunk->flags, chunk->has_sha256 ? &chunk->sha256 : NULL);
 }
 
-void snapshot_builder_columns(struct snapshot_builder *b, struct columns columns)
-{
-	b->columns = columns;
-}
-
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint64_t *ret)
 {
 	const struct snapshot_chunk_entry *chunks = builder_chunks(b);
@@ -687,16 +729,17 @@ static int write_paths(struct snapshot_builder *b)
 	return r;
 }
 
-void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd)
+void builder_begin(struct snapshot_builder *b, const struct snapshot_target *target)
 {
-	b->fd = fd;
+	b->fd = target->fd;
+	b->columns = target->columns;
 	b->end = sizeof(b->header);
 	b->header = (struct snapshot_header){
 	    .magic = SNAPSHOT_MAGIC,
 	    .format = SNAPSHOT_FORMAT,
 	    .n_sections = SNAPSHOT_N_SECTIONS,
-	    .version = version,
-	    .created_ns = created_ns,
+	    .version = target->version,
+	    .created_ns = target->created_ns,
 	    .layout = b->layout,
 	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* set even if no chunk is left at the end */
 	};
@@ -727,12 +770,12 @@ int builder_write_header(struct snapshot_builder *b)
 	return fd_write_at(b->fd, h, sizeof(*h), 0);
 }
 
-int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd,
-			    const char *origin, struct error *err)
+int snapshot_builder_finish(struct snapshot_builder *b, const struct snapshot_target *target,
+			    struct error *err)
 {
 	struct error why = ERROR_INIT;
 
-	builder_begin(b, version, created_ns, fd);
+	builder_begin(b, target);
 	int r = write_paths(b);
 
 	if (r == 0)
@@ -749,5 +792,5 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
 		r = builder_write_tables(b);
 	if (r == 0)
 		r = builder_write_header(b);
-	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", origin) : 0;
+	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", target->origin) : 0;
 }

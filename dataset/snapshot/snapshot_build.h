@@ -13,6 +13,14 @@
 
 struct snapshot_builder;
 
+/* A snapshot's file, and its properties. */
+struct snapshot_target {
+	int fd;             /* empty, to be read and written */
+	const char *origin; /* names the dataset */
+	uint64_t version, created_ns;
+	struct columns columns; /* of the samples' layout; borrowed */
+};
+
 #define SNAPSHOT_BUILD_BYTES ((size_t)256 << 20) /* maximum memory for sorting */
 
 /* dir_fd: a folder with space for sorting; borrowed. */
@@ -27,9 +35,6 @@ void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progres
  * order or comes after a path, or some chunks have digests and others have none. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
-/* Sets the columns of the samples' layout; borrowed until the end. */
-void snapshot_builder_columns(struct snapshot_builder *b, struct columns columns);
-
 /* Adds a path. If several records have the same path, the last one in storage order counts. -EINVAL: the
  * chunk is unknown, or no valid chunk holds such a record; -EOVERFLOW: too many samples for one snapshot;
  * -errno of the file used for sorting. */
@@ -41,11 +46,10 @@ int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path
 int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view *view,
 			    const struct digest *sha256);
 
-/* Writes the file; once. fd: empty, to be read and written; origin: names the dataset. -EEXIST: a path is
- * both a file and a directory (err names it); -E2BIG: too many names have the same checksum, which never
- * happens by accident; -errno. */
-int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd,
-			    const char *origin, struct error *err);
+/* Writes the file; once. -EEXIST: a path is both a file and a directory (err names it); -E2BIG: too many
+ * names have the same checksum, which never happens by accident; -errno. */
+int snapshot_builder_finish(struct snapshot_builder *b, const struct snapshot_target *target,
+			    struct error *err);
 
 /*
  * Makes a version's snapshot from the previous one and the chunks added since. The existing entries are
@@ -63,12 +67,10 @@ void snapshot_changes_free(struct snapshot_changes *c);
 /* Adds a chunk. Chunks come in id order. sha256 NULL: the chunk has none. -ENOMEM. */
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256);
-/* Sets the columns of the samples' layout; borrowed until the end. */
-void snapshot_changes_columns(struct snapshot_changes *c, struct columns columns);
 /* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base does not allow it,
  * or there are too many changes; build the snapshot from scratch, in an empty file. -EEXIST, -errno. */
-int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
-		    uint64_t created_ns, int fd, const char *origin, struct error *err);
+int snapshot_update(const struct snapshot *base, struct snapshot_changes *c,
+		    const struct snapshot_target *target, struct error *err);
 
 /*
  * Writing in two steps, so that the metadata can be committed between them: snapshot_stage() does all of the

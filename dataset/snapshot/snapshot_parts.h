@@ -4,9 +4,26 @@
 /* Definitions that the files of the snapshot builder share. snapshot_build.c collects the paths, and writes
  * them in tree order, the hash index, and the parts in storage order. */
 
-#include "section_writer.h"
+#include "dataset/checksum/checksum.h"
+#include "dataset/chunk/buffer.h"
+#include "dataset/lookup/snapshot_format.h"
 #include "snapshot_build.h"
 #include "spill_sort.h"
+
+/* Writes a section of a snapshot from its beginning to its end. {.fd = -EBADF} is a writer that was not
+ * begun. Not thread-safe. */
+struct section_writer {
+	int fd; /* borrowed */
+	uint64_t offset, bytes;
+	struct buffer block;
+	struct checksum_stream *sum;
+};
+
+/* Begins at the first offset >= `offset` where a section may begin. -ENOMEM. */
+int section_begin(struct section_writer *w, int fd, uint64_t offset);
+/* Adds bytes to the section. -ENOMEM, -errno of the file. */
+int section_add(struct section_writer *w, const void *data, size_t bytes);
+void section_free(struct section_writer *w);
 
 struct snapshot_builder {
 	int dir_fd;
@@ -78,7 +95,7 @@ static inline void builder_count_name(struct snapshot_header *h, struct path_tex
 }
 
 /* Begins the file. All chunks and digests were added before. */
-void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd);
+void builder_begin(struct snapshot_builder *b, const struct snapshot_target *target);
 /* Ends the file. All sections were written before. -errno. */
 int builder_write_header(struct snapshot_builder *b);
 /* Writes a section as a whole. Errors as section_begin() and section_end(). */

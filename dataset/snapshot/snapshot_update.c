@@ -4,10 +4,404 @@
 
 #include "dataset/checksum/checksum.h"
 #include "dataset/chunk_id.h"
+#include "dataset/lookup/snapshot_map.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
-#include "snapshot_changes.h"
+#include "lib/text.h"
 #include "snapshot_parts.h"
+
+#define N_AT_ONCE 256u
+
+/*
+ * During the update, samples have interim numbers: the base's samples keep their numbers, and new samples are
+ * numbered after them, in storage order. Removed samples make the final numbers smaller (changes_final()).
+ */
+
+/* A record of a chunk. */
+struct change_entry {
+	size_t path; /* offset of the path in the text */
+	uint16_t path_length;
+	uint16_t mode;
+	bool is_delete;
+	bool is_last; /* last of its path, and the only one that counts */
+	uint32_t chunk, record;
+	uint32_t bytes;
+	uint32_t number; /* interim number; unset for a delete */
+	uint64_t xxh3;
+	uint64_t mtime_ns;
+	uint64_t offset;
+	/* Set only in entries that count: */
+	uint64_t hash;
+	uint64_t base; /* the base's sample that is removed, or SNAPSHOT_NOT_FOUND */
+	uint64_t
+	    place; /* that sample's place in the base's tree, or the place before which this path belongs */
+	uint64_t path_offset; /* offset in the section being written */
+};
+
+struct snapshot_changes {
+	uint64_t max_records;
+	bool too_many;
+	bool has_layout; /* the next field is set */
+	enum chunk_layout layout;
+	struct buffer chunks;  /* struct snapshot_chunk_entry */
+	struct buffer digests; /* struct digest of each, or empty */
+	struct buffer text;    /* paths */
+	struct buffer entries; /* struct change_entry, in storage order */
+	/* Set once the entries are compared with the base: */
+	struct buffer by_path;    /* uint32_t: the entries that count, in tree order */
+	uint64_t n_put;           /* entries that count, without deletes */
+	uint64_t *removed;        /* a bit for each sample of the base; NULL: none is removed */
+	uint32_t *removed_before; /* number of removed samples before each word of `removed` */
+	uint64_t n_removed;
+};
+
+#define REMOVED_BITS 64u
+
+static struct change_entry *changes_entries(const struct snapshot_changes *c)
+{
+	return (struct change_entry *)c->entries.data;
+}
+
+static size_t changes_n_entries(const struct snapshot_changes *c)
+{
+	return c->entries.bytes / sizeof(struct change_entry);
+}
+
+static size_t changes_n_by_path(const struct snapshot_changes *c)
+{
+	return c->by_path.bytes / sizeof(uint32_t);
+}
+
+/* Returns the i-th entry that counts, in tree order. */
+static struct change_entry *changes_by_path(const struct snapshot_changes *c, size_t i)
+{
+	return &changes_entries(c)[((const uint32_t *)c->by_path.data)[i]];
+}
+
+static struct path_text changes_path(const struct snapshot_changes *c, const struct change_entry *e)
+{
+	return (struct path_text){(const char *)c->text.data + e->path, e->path_length};
+}
+
+static bool changes_is_removed(const struct snapshot_changes *c, uint64_t sample)
+{
+	return c->removed && c->removed[sample / REMOVED_BITS] >> sample % REMOVED_BITS & 1;
+}
+
+/* Returns how many samples of the base before this one are removed. */
+static uint64_t changes_removed_before(const struct snapshot_changes *c, uint64_t sample)
+{
+	if (!c->removed)
+		return 0;
+	uint64_t below = (UINT64_C(1) << sample % REMOVED_BITS) - 1, word = sample / REMOVED_BITS;
+
+	return c->removed_before[word] + (uint64_t)__builtin_popcountll(c->removed[word] & below);
+}
+
+/* Returns the final number for an interim one. */
+static uint32_t changes_final(const struct snapshot_changes *c, uint64_t n_base, uint64_t number)
+{
+	return (uint32_t)(number < n_base ? number - changes_removed_before(c, number)
+					  : number - c->n_removed);
+}
+
+int snapshot_changes_new(uint64_t max_records, struct snapshot_changes **ret)
+{
+	struct snapshot_changes *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return -ENOMEM;
+	c->max_records = max_records;
+	*ret = c;
+	return 0;
+}
+
+static void forget(struct snapshot_changes *c)
+{
+	buffer_free(&c->chunks);
+	buffer_free(&c->digests);
+	buffer_free(&c->text);
+	buffer_free(&c->entries);
+}
+
+void snapshot_changes_free(struct snapshot_changes *c)
+{
+	if (!c)
+		return;
+	forget(c);
+	buffer_free(&c->by_path);
+	free(c->removed);
+	free(c->removed_before);
+	free(c);
+}
+
+static int add_entry(struct snapshot_changes *c, const struct chunk_view *view, uint32_t chunk, uint32_t i)
+{
+	const struct chunk_record *r = &view->records[i];
+	struct change_entry e = {
+	    .path = c->text.bytes,
+	    .path_length = r->name_length,
+	    .mode = (uint16_t)r->mode,
+	    .is_delete = view->header->flags & CHUNK_FLAG_TOMBSTONE,
+	    .chunk = chunk,
+	    .record = i,
+	    .bytes = r->bytes,
+	    .xxh3 = r->xxh3,
+	    .mtime_ns = r->mtime_ns,
+	    .offset = r->offset,
+	};
+	int out = buffer_append(&c->text, view->names + r->name_offset, r->name_length);
+
+	return out < 0 ? out : buffer_append(&c->entries, &e, sizeof(e));
+}
+
+int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
+			 const struct digest *sha256)
+{
+	const struct chunk_header *h = view->header;
+	struct snapshot_chunk_entry chunk = {
+	    .id = h->id,
+	    .file_bytes = h->file_bytes,
+	    .payload_offset = h->payload_offset,
+	    .form = snapshot_form_of(h->flags),
+	    .head_xxh3 = h->head_xxh3,
+	};
+	uint32_t number = (uint32_t)(c->chunks.bytes / sizeof(chunk));
+	int r;
+
+	c->too_many = c->too_many || changes_n_entries(c) + h->n_records > c->max_records ||
+		      c->text.bytes + c->entries.bytes + h->n_records * sizeof(struct change_entry) >
+			  SNAPSHOT_CHANGES_BYTES;
+	if (c->too_many) {
+		forget(c);
+		return 0;
+	}
+	if (!(h->flags & CHUNK_FLAG_TOMBSTONE)) {
+		c->has_layout = true;
+		c->layout = chunk_layout_of(h->flags);
+	}
+	r = buffer_append(&c->chunks, &chunk, sizeof(chunk));
+	if (r == 0 && sha256)
+		r = buffer_append(&c->digests, sha256, sizeof(*sha256));
+	for (uint32_t i = 0; i < h->n_records && r == 0; i++)
+		r = add_entry(c, view, number, i);
+	return r;
+}
+
+static int compare_entries(const void *a, const void *b, void *changes)
+{
+	const struct snapshot_changes *c = changes;
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+	int order = path_order_compare(changes_path(c, &changes_entries(c)[x]),
+				       changes_path(c, &changes_entries(c)[y]));
+
+	return order ? order : compare_numbers(x, y);
+}
+
+/* Sorts the entries. Of entries with the same path, the last one counts. */
+static int sort(struct snapshot_changes *c)
+{
+	size_t n = changes_n_entries(c), kept = 0;
+	uint32_t *order;
+	int r = buffer_reserve(&c->by_path, n * sizeof(*order));
+
+	if (r < 0 || n == 0)
+		return r;
+	order = (uint32_t *)c->by_path.data;
+	for (uint32_t i = 0; i < n; i++)
+		order[i] = i;
+	qsort_r(order, n, sizeof(*order), compare_entries, c);
+	for (size_t i = 0; i < n; i++)
+		if (i + 1 == n || path_order_compare(changes_path(c, &changes_entries(c)[order[i]]),
+						     changes_path(c, &changes_entries(c)[order[i + 1]])) != 0)
+			order[kept++] = order[i];
+	c->by_path.bytes = kept * sizeof(*order);
+	return 0;
+}
+
+static void find_in_base(struct snapshot_changes *c, const struct snapshot *base)
+{
+	struct path_text paths[N_AT_ONCE];
+	uint64_t found[N_AT_ONCE];
+	size_t n = changes_n_by_path(c);
+
+	for (size_t first = 0; first < n; first += N_AT_ONCE) {
+		size_t n_now = n - first < N_AT_ONCE ? n - first : N_AT_ONCE;
+
+		for (size_t i = 0; i < n_now; i++)
+			paths[i] = changes_path(c, changes_by_path(c, first + i));
+		snapshot_find_many(base, paths, n_now, found);
+		for (size_t i = 0; i < n_now; i++)
+			changes_by_path(c, first + i)->base = found[i];
+	}
+}
+
+/* Drops deletes of paths that do not exist. */
+static void drop_void(struct snapshot_changes *c)
+{
+	uint32_t *order = (uint32_t *)c->by_path.data;
+	size_t n = changes_n_by_path(c), kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		struct change_entry *e = changes_by_path(c, i);
+
+		if (e->is_delete && e->base == SNAPSHOT_NOT_FOUND)
+			continue;
+		e->is_last = true;
+		order[kept++] = order[i];
+	}
+	c->by_path.bytes = kept * sizeof(*order);
+}
+
+static bool sorts_before(const struct snapshot *base, uint64_t place, struct path_text path)
+{
+	struct path_text other = snapshot_path(base, base->tree[place]);
+
+	return other.text && path_order_compare(other, path) < 0;
+}
+
+static int find_places(struct snapshot_changes *c, const struct snapshot *base)
+{
+	uint64_t n = base->info.n_samples, last = 0;
+
+	for (size_t k = 0; k < changes_n_by_path(c); k++) {
+		struct change_entry *e = changes_by_path(c, k);
+		struct path_text path = changes_path(c, e);
+
+		e->hash = checksum_xxh3(path.text, path.length);
+		/* Both ascend. */
+		e->place = last + sorted_count(n - last, i, sorts_before(base, last + i, path));
+		if (e->base != SNAPSHOT_NOT_FOUND && (e->place == n || base->tree[e->place] != e->base))
+			return SNAPSHOT_NOT_UPDATED;
+		last = e->place;
+	}
+	return 0;
+}
+
+static int mark_removed(struct snapshot_changes *c, const struct snapshot *base)
+{
+	size_t n_words = base->info.n_samples / REMOVED_BITS + 1;
+	uint32_t before = 0;
+
+	for (size_t k = 0; k < changes_n_by_path(c); k++) {
+		uint64_t sample = changes_by_path(c, k)->base;
+
+		if (sample == SNAPSHOT_NOT_FOUND)
+			continue;
+		if (!c->removed) {
+			c->removed = calloc(n_words, sizeof(*c->removed));
+			c->removed_before = calloc(n_words, sizeof(*c->removed_before));
+			if (!c->removed || !c->removed_before)
+				return -ENOMEM;
+		}
+		c->removed[sample / REMOVED_BITS] |= UINT64_C(1) << sample % REMOVED_BITS;
+		c->n_removed++;
+	}
+	for (size_t i = 0; c->removed && i < n_words; i++) {
+		c->removed_before[i] = before;
+		before += (uint32_t)__builtin_popcountll(c->removed[i]);
+	}
+	return 0;
+}
+
+static int give_numbers(struct snapshot_changes *c, uint64_t n_base)
+{
+	for (size_t i = 0; i < changes_n_entries(c); i++) {
+		struct change_entry *e = &changes_entries(c)[i];
+
+		if (e->is_last && !e->is_delete)
+			e->number = (uint32_t)(n_base + c->n_put++);
+	}
+	return n_base + c->n_put > SNAPSHOT_MAX_SAMPLES ? SNAPSHOT_NOT_UPDATED : 0;
+}
+
+/* Returns true if this path is a sample after the changes. */
+static bool is_file(const struct snapshot_changes *c, const struct snapshot *base, struct path_text path)
+{
+	size_t n = changes_n_by_path(c);
+	size_t at = sorted_count(n, i, path_order_compare(changes_path(c, changes_by_path(c, i)), path) < 0);
+	const struct change_entry *e = at < n ? changes_by_path(c, at) : NULL;
+	uint64_t sample;
+
+	if (e && path_order_compare(changes_path(c, e), path) == 0)
+		return !e->is_delete;
+	return snapshot_find(base, path.text, path.length, &sample) == 0;
+}
+
+static bool lies_before(const struct snapshot *base, uint64_t place, struct path_text directory, bool past)
+{
+	struct path_text path = snapshot_path(base, base->tree[place]);
+	int order = path.text ? path_order_compare_directory(path, directory) : 1;
+
+	return order < 0 || (past && order == 0);
+}
+
+/* Returns true if the base has samples below this path that stay. */
+static bool is_directory(const struct snapshot_changes *c, const struct snapshot *base, struct path_text path)
+{
+	uint64_t n = base->info.n_samples;
+	uint64_t first = sorted_count(n, i, lies_before(base, i, path, false));
+	uint64_t end = first + sorted_count(n - first, i, lies_before(base, first + i, path, true));
+
+	for (; first < end; first++)
+		if (base->tree[first] < n && !changes_is_removed(c, base->tree[first]))
+			return true;
+	return false;
+}
+
+static size_t common_length(struct path_text a, struct path_text b)
+{
+	size_t n = 0;
+
+	while (n < a.length && n < b.length && a.text[n] == b.text[n])
+		n++;
+	return n;
+}
+
+/* A file system could not show a path that is both. */
+static int check_names(const struct snapshot_changes *c, const struct snapshot *base, struct error *err)
+{
+	struct path_text last = {"", 0};
+	char text[200];
+
+	for (size_t k = 0; k < changes_n_by_path(c); k++) {
+		const struct change_entry *e = changes_by_path(c, k);
+		struct path_text path = changes_path(c, e), wrong = {0};
+
+		if (e->is_delete || e->base != SNAPSHOT_NOT_FOUND)
+			continue;
+		/* Directories shared with the previous path were checked already. */
+		for (size_t end = common_length(last, path); end < path.length && !wrong.text; end++)
+			if (path.text[end] == '/' && is_file(c, base, (struct path_text){path.text, end}))
+				wrong = (struct path_text){path.text, end};
+		if (!wrong.text && is_directory(c, base, path))
+			wrong = path;
+		last = path;
+		if (wrong.text)
+			return error_set(err, -EEXIST,
+					 "'%s' would be a file and a directory; remove one of them first",
+					 text_printable(text, sizeof(text), wrong.text, wrong.length));
+	}
+	return 0;
+}
+
+/* Finds out what the changes mean for the base. SNAPSHOT_NOT_UPDATED; -EEXIST: a path would be a file and a
+ * directory, err names it; -ENOMEM. */
+static int changes_resolve(struct snapshot_changes *c, const struct snapshot *base, struct error *err)
+{
+	int r = sort(c);
+
+	if (r < 0)
+		return r;
+	find_in_base(c, base);
+	drop_void(c);
+	r = find_places(c, base);
+	if (r == 0)
+		r = mark_removed(c, base);
+	if (r == 0)
+		r = give_numbers(c, base->info.n_samples);
+	return r == 0 ? check_names(c, base, err) : r;
+}
 
 /*
  * Writes the hash index of an updated snapshot: the base's buckets with renumbered samples. Buckets that
@@ -657,8 +1051,8 @@ static bool come_behind(const struct snapshot_changes *c, const struct snapshot 
 	return c->chunks.bytes == 0 || n == 0 || chunk_id_compare(&base->chunks[n - 1].id, &first->id) < 0;
 }
 
-int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
-		    uint64_t created_ns, int fd, const char *origin, struct error *err)
+int snapshot_update(const struct snapshot *base, struct snapshot_changes *c,
+		    const struct snapshot_target *target, struct error *err)
 {
 	_cleanup_(update_free) struct update u = {.base = base, .changes = c};
 	struct error why = ERROR_INIT;
@@ -673,12 +1067,11 @@ int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uin
 	if (r == 0)
 		r = snapshot_builder_new(-EBADF, 0, &u.b);
 	if (r == 0) {
-		snapshot_builder_columns(u.b, c->columns);
-		builder_begin(u.b, version, created_ns, fd);
+		builder_begin(u.b, target);
 		u.b->header.flags = base->digests ? SNAPSHOT_FLAG_DIGESTS : 0;
 		u.b->header.layout = c->has_layout ? c->layout : base->info.layout;
 		begin_names(&u);
 		r = write_sections(&u);
 	}
-	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", origin) : r;
+	return r < 0 ? error_errno(err, r, "cannot write the snapshot of %s", target->origin) : r;
 }

@@ -11,14 +11,10 @@
 #include "lib/file_open.h"
 #include "lib/text.h"
 
-/* The snapshot file being written, and its properties. */
+/* The snapshot file being written. */
 struct staged_snapshot {
-	int fd;
+	struct snapshot_target target;
 	int dataset_fd;
-	const char *dataset_path;
-	uint64_t version;
-	uint64_t created_ns;
-	struct columns columns;
 	const struct snapshot_progress *progress; /* or NULL */
 };
 
@@ -56,18 +52,12 @@ static void builder_freep(struct snapshot_builder **b)
 	snapshot_builder_free(*b);
 }
 
-static int finish(struct snapshot_builder *builder, const struct staged_snapshot *s, struct error *err)
-{
-	snapshot_builder_columns(builder, s->columns);
-	return snapshot_builder_finish(builder, s->version, s->created_ns, s->fd, s->dataset_path, err);
-}
-
 static int build(struct meta *meta, const struct staged_snapshot *s, struct error *err)
 {
 	struct meta_info info = {0};
 	_cleanup_(builder_freep) struct snapshot_builder *builder = NULL;
 	int r = snapshot_builder_new(s->dataset_fd, SNAPSHOT_BUILD_BYTES, &builder);
-	struct build_context c = {.builder = builder, .dataset_path = s->dataset_path, .err = err};
+	struct build_context c = {.builder = builder, .dataset_path = s->target.origin, .err = err};
 
 	if (r < 0)
 		return error_errno(err, r, "snapshot");
@@ -79,7 +69,7 @@ static int build(struct meta *meta, const struct staged_snapshot *s, struct erro
 		r = meta_each_chunk(meta, add_chunk, &c, err);
 	if (r == 0)
 		r = meta_each_path(meta, add_path, &c, err);
-	return r < 0 ? r : finish(builder, s, err);
+	return r < 0 ? r : snapshot_builder_finish(builder, &s->target, err);
 }
 
 static void snapshot_closep(struct snapshot **s)
@@ -124,13 +114,11 @@ static int update(const struct snapshot_source *from, const struct staged_snapsh
 	if (!from->changes)
 		return r;
 	base_fd = file_to_read(s->dataset_fd, SNAPSHOT_FILE, false);
-	snapshot_changes_columns(from->changes, s->columns);
-	if (base_fd >= 0 && snapshot_open_fd(base_fd, s->dataset_path, &base, NULL) == 0 &&
+	if (base_fd >= 0 && snapshot_open_fd(base_fd, s->target.origin, &base, NULL) == 0 &&
 	    is_of(base, from->meta, from->before))
-		r = snapshot_update(base, from->changes, s->version, s->created_ns, s->fd, s->dataset_path,
-				    err);
-	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(s->fd, 0) < 0)
-		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, s->dataset_path);
+		r = snapshot_update(base, from->changes, &s->target, err);
+	if (r == SNAPSHOT_NOT_UPDATED && ftruncate(s->target.fd, 0) < 0)
+		return error_errno(err, -errno, "cannot write %s/" SNAPSHOT_STAGED_FILE, s->target.origin);
 	return r;
 }
 
@@ -139,7 +127,7 @@ static int write_file(const struct snapshot_source *from, const struct staged_sn
 	if (from->builder && s->progress)
 		snapshot_builder_show(from->builder, 0, s->progress->callback, s->progress->context);
 	if (from->builder)
-		return finish(from->builder, s, err);
+		return snapshot_builder_finish(from->builder, &s->target, err);
 	int r = update(from, s, err);
 
 	return r == SNAPSHOT_NOT_UPDATED ? build(from->meta, s, err) : r;
@@ -155,8 +143,8 @@ int snapshot_stage(const struct snapshot_source *from, uint64_t version, uint64_
 
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot create %s/" SNAPSHOT_STAGED_FILE, dataset_path);
-	const struct staged_snapshot staged = {fd,         dataset_fd,    dataset_path, version,
-					       created_ns, from->columns, progress};
+	const struct staged_snapshot staged = {
+	    {fd, dataset_path, version, created_ns, from->columns}, dataset_fd, progress};
 	int r = write_file(from, &staged, err);
 
 	if (r < 0) {

@@ -158,8 +158,8 @@ static void update(const struct snapshot *s, int verified)
 		if (snapshot_sample_get(s, i, &sample) == 0)
 			add_chunk(c, s, sample.path, sample.path_length, i % 2 ? CHUNK_FLAG_TOMBSTONE : 0,
 				  (uint8_t)(i + 2));
-	snapshot_changes_columns(c, snapshot_info(s)->columns);
-	int r = snapshot_update(s, c, 2, 1, fd, "FUZZ", &err);
+	const struct snapshot_target target = {fd, "FUZZ", 2, 1, snapshot_info(s)->columns};
+	int r = snapshot_update(s, c, &target, &err);
 
 	require(r >= 0 || r == -EEXIST);
 	if (verified && r == 0) {

@@ -77,6 +77,22 @@ static inline struct image make_chunk(uint32_t n, uint32_t flags)
 	return image;
 }
 
+/* Returns the bytes of a file. */
+static inline struct image image_of(int fd)
+{
+	struct image image = {.bytes = (size_t)lseek(fd, 0, SEEK_END)};
+
+	image.data = malloc(image.bytes);
+	assert_int_equal(pread(fd, image.data, image.bytes, 0), image.bytes);
+	return image;
+}
+
+/* Returns an empty file for version 5 of a dataset. The caller closes it. */
+static inline struct snapshot_target snapshot_target(void)
+{
+	return (struct snapshot_target){memfd_create("snapshot", MFD_CLOEXEC), "DATASET", 5, 99, {0}};
+}
+
 static inline struct snapshot_builder *new_builder(void)
 {
 	struct snapshot_builder *b;
@@ -88,17 +104,15 @@ static inline struct snapshot_builder *new_builder(void)
 /* Returns the file that the builder makes, and frees the builder. */
 static inline struct image finish(struct snapshot_builder *b)
 {
-	int fd = memfd_create("snapshot", MFD_CLOEXEC);
+	const struct snapshot_target target = snapshot_target();
 	struct error err = ERROR_INIT;
 	struct image image;
 
-	if (snapshot_builder_finish(b, 5, 99, fd, "DATASET", &err) < 0)
+	if (snapshot_builder_finish(b, &target, &err) < 0)
 		fail_msg("%s", err.text);
 	snapshot_builder_free(b);
-	image.bytes = (size_t)lseek(fd, 0, SEEK_END);
-	image.data = malloc(image.bytes);
-	assert_int_equal(pread(fd, image.data, image.bytes, 0), image.bytes);
-	close(fd);
+	image = image_of(target.fd);
+	close(target.fd);
 	return image;
 }
 

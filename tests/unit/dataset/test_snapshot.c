@@ -660,7 +660,7 @@ static void test_file_and_directory(void **state)
 	struct snapshot_builder *b = new_builder();
 	struct error err = ERROR_INIT;
 	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
-	int fd = memfd_create("snapshot", MFD_CLOEXEC);
+	const struct snapshot_target target = snapshot_target();
 
 	assert_int_equal(snapshot_builder_add_chunk(b, &chunk), 0);
 	for (uint32_t i = 0; i < 3; i++) {
@@ -669,8 +669,8 @@ static void test_file_and_directory(void **state)
 
 		assert_int_equal(snapshot_builder_add_path(b, &path), 0);
 	}
-	assert_int_equal(snapshot_builder_finish(b, 1, 1, fd, "DATASET", &err), -EEXIST);
-	close(fd);
+	assert_int_equal(snapshot_builder_finish(b, &target, &err), -EEXIST);
+	close(target.fd);
 	assert_non_null(strstr(err.text, "'a/b'"));
 	snapshot_builder_free(b);
 }

@@ -136,20 +136,18 @@ static int update(const struct model *m, const struct image *from, size_t first_
 {
 	struct snapshot_changes *c;
 	struct snapshot *base;
-	int fd = memfd_create("snapshot", MFD_CLOEXEC), r;
+	const struct snapshot_target target = snapshot_target();
+	int r;
 
 	assert_int_equal(open_snapshot_bytes(from->data, from->bytes, &base, err), 0);
 	assert_int_equal(snapshot_changes_new(UINT64_MAX, &c), 0);
 	for (size_t i = first_chunk; i < m->n_chunks; i++)
 		assert_int_equal(
 		    snapshot_changes_add(c, &m->views[i], m->has_digests ? &m->digests[i] : NULL), 0);
-	r = snapshot_update(base, c, 5, 99, fd, "DATASET", err);
-	if (r == 0) {
-		ret->bytes = (size_t)lseek(fd, 0, SEEK_END);
-		ret->data = malloc(ret->bytes);
-		assert_int_equal(pread(fd, ret->data, ret->bytes, 0), ret->bytes);
-	}
-	close(fd);
+	r = snapshot_update(base, c, &target, err);
+	if (r == 0)
+		*ret = image_of(target.fd);
+	close(target.fd);
 	snapshot_changes_free(c);
 	snapshot_close(base);
 	return r;

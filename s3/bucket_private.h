@@ -99,11 +99,7 @@ void random_token(char text[2 * TOKEN_BYTES + 1]);
 /* Percent-encodes all but letters, digits, "-._~" and, if wanted, slashes. NULL: no memory. */
 char *uri_encode(const char *text, bool keep_slash);
 
-/* http.c: Makes one attempt. 0, whatever the status; -ETIMEDOUT, -EIO: it may be repeated; -EPROTO; -ENOMEM.
- */
-int http_perform(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
-
-/* request.c: Repeats a request until the answer is 2xx, or until repeating cannot change the answer. */
+/* http.c: Repeats a request until the answer is 2xx, or until repeating cannot change the answer. */
 enum request_result {
 	REQUEST_MISSING = 1, /* 404 */
 	REQUEST_EXISTS,      /* 412 for a conditional request */

@@ -16,7 +16,6 @@
 
 #include <sqlite3.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -30,11 +29,7 @@ struct sql_files_options {
 
 enum sql_file_kind { SQL_MAIN, SQL_JOURNAL, SQL_WAL, SQL_N_FILES };
 
-/* Bytes of a database that SQLite locks. */
-#define SQL_PENDING_BYTE  0x40000000
-#define SQL_RESERVED_BYTE (SQL_PENDING_BYTE + 1)
-#define SQL_SHARED_FIRST  (SQL_PENDING_BYTE + 2)
-#define SQL_SHARED_BYTES  510
+#define SQL_FILES_NAME "main" /* by which the VFS knows the database */
 
 struct sql_files {
 	struct sql_files_options options;
@@ -50,19 +45,8 @@ struct sql_files {
 	sqlite3_vfs vfs;
 };
 
-/* Locks bytes of the file. 0; -EAGAIN: another process holds the lock; -errno. */
-int sql_lock_bytes(int fd, off_t first, off_t n, short type);
-int sql_lock_shared(int fd);
-/* Returns true if another connection is about to write. */
-bool sql_is_reserved(int fd);
-/* Syncs the folder. -1 with errno. */
-int sql_files_sync_folder(const struct sql_files *files);
-/* Returns the database's length in bytes by its header. */
-uint64_t sql_files_bytes_by_header(int fd);
-/* Returns true if there is such a file. An empty file does not count; for a reader, neither does a file that
- * no writer of the database made. */
-bool sql_files_has(const struct sql_files *files, enum sql_file_kind kind);
-
-/* Returns the VFS for as long as the files are open. The VFS knows the database by this name: */
-#define SQL_FILES_NAME "main"
-struct sqlite3_vfs *sql_files_vfs(struct sql_files *files);
+/* dir_fd: the folder that contains path's last part, borrowed during the call. With AT_FDCWD, path leads to
+ * that folder, and a reader follows links. */
+int sql_files_open(int dir_fd, const char *path, const struct sql_files_options *options,
+		   struct sql_files **ret, struct error *err);
+void sql_files_close(struct sql_files *files); /* accepts NULL */

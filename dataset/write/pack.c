@@ -267,8 +267,8 @@ static int check_dataset(const struct pack_options *o, struct writer *w, struct 
 int pack_open(const struct pack_options *o, struct writer **ret, struct error *err)
 {
 	struct writer *w;
-	int r = o->shared ? writer_open_shared(o->dataset, o->chunk_bytes, o->meta_url, &w, err)
-			  : writer_open_on(o->dataset, WRITER_PACK, o->chunk_bytes, o->meta_url, &w, err);
+	int r = writer_open_on(o->dataset, o->shared ? WRITER_SHARE : WRITER_PACK, o->chunk_bytes,
+			       o->meta_url, &w, err);
 
 	if (r < 0)
 		return r;

@@ -3,8 +3,7 @@
 #include "dataset/pack.h"
 
 #include <errno.h>
-#include <sys/random.h>
-#include <time.h>
+#include <stdlib.h>
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
@@ -14,19 +13,8 @@
 #include "lib/clock.h"
 
 #define MAX_TRIES 16
-/* maximum random pause, so that two writers that collided do not collide again */
+/* longest pause after two writers have collided */
 #define MAX_PAUSE_NS (400 * NS_PER_MS)
-
-static void pause_a_while(void)
-{
-	uint32_t random = 0;
-
-	if (getrandom(&random, sizeof(random), 0) < 0)
-		random = 0;
-	const struct timespec t = {.tv_nsec = (long)(random % MAX_PAUSE_NS)};
-
-	(void)nanosleep(&t, NULL);
-}
 
 static int add_records(struct writer *w, const struct chunk_view *view, const unsigned char *file,
 		       const char *name, struct error *err)
@@ -120,7 +108,7 @@ static int open_again(const struct pack_options *o, struct writer **w, struct er
 		return error_errno(err, -ENOMEM, "%s", o->dataset);
 	writer_free(*w);
 	*w = NULL;
-	pause_a_while();
+	writer_pause(MAX_PAUSE_NS);
 	int r = pack_open(o, w, err);
 
 	return r < 0 ? r : take_over(*w, (const struct chunk_id *)ids.data, n, err);

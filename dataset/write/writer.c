@@ -1,22 +1,223 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "dataset/columns.h"
 #include "dataset/writer.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset/columns.h"
 #include "dataset/frozen.h"
 #include "dataset/snapshot/snapshot_build.h"
 #include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/fd_io.h"
 #include "lib/text.h"
 #include "writer_private.h"
+
+/*
+ * Removes chunks in a commit: their rows within the commit, their files only after it. A dataset in a folder
+ * lists them in DATASET/.purge (the version, then the ids), so that the files can be found if a writer died
+ * in between. Elsewhere, each chunk that the metadata does not know and that is older than the newest one
+ * belongs to no version.
+ */
+#define LIST_FILE  ".purge"
+#define LIST_TMP   ".purge.tmp"
+#define FIRST_LINE "DIESEL purge 1\n"
+#define LIST_MAX   ((off_t)1 << 30)
+
+int writer_drop_chunk(struct writer *w, const struct chunk_id *id, struct error *err)
+{
+	return buffer_append(&w->drops, id, sizeof(*id)) < 0 ? error_errno(err, -ENOMEM, "%s", w->path) : 0;
+}
+
+void writer_keep_from(struct writer *w, uint64_t version)
+{
+	w->keep_from = version;
+}
+
+static int write_list(int fd, const struct chunk_id *ids, size_t n, uint64_t version)
+{
+	struct buffer text = {0};
+	char line[CHUNK_ID_TEXT + 32];
+	int size = snprintf(line, sizeof(line), FIRST_LINE "%" PRIu64 "\n", version);
+	int r = buffer_append(&text, line, (size_t)size);
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		chunk_id_format(&ids[i], line);
+		line[CHUNK_ID_TEXT - 1] = '\n';
+		r = buffer_append(&text, line, CHUNK_ID_TEXT);
+	}
+	if (r == 0)
+		r = fd_write(fd, text.data, text.bytes);
+	buffer_free(&text);
+	return r == 0 && fsync(fd) < 0 ? -errno : r;
+}
+
+static int writer_drops_begin(struct writer *w, uint64_t version, struct error *err)
+{
+	if (w->place->ops || !w->drops.bytes)
+		return 0;
+	unlinkat(w->dir_fd, LIST_TMP, 0);
+	_cleanup_(closep) int fd =
+	    openat(w->dir_fd, LIST_TMP, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	int r = fd < 0 ? -errno
+		       : write_list(fd, (const struct chunk_id *)w->drops.data,
+				    w->drops.bytes / sizeof(struct chunk_id), version);
+
+	if (r == 0 && (renameat(w->dir_fd, LIST_TMP, w->dir_fd, LIST_FILE) < 0 || fsync(w->dir_fd) < 0))
+		r = -errno;
+	return r < 0 ? error_errno(err, r, "cannot write %s/" LIST_FILE, w->path) : 0;
+}
+
+static void writer_drops_end(struct writer *w)
+{
+	const struct chunk_id *ids = (const struct chunk_id *)w->drops.data;
+	bool all = true;
+
+	for (size_t i = 0; i < w->drops.bytes / sizeof(*ids) && all; i++) {
+		int r = store_remove(w->store, &ids[i], NULL);
+
+		all = r == 0 || r == -ENOENT;
+		if (w->progress)
+			w->progress("removing", i + 1, w->drops.bytes / sizeof(*ids), 0, w->progress_context);
+	}
+	if (all && !w->place->ops && w->drops.bytes)
+		unlinkat(w->dir_fd, LIST_FILE, 0);
+	w->drops.bytes = 0;
+}
+
+static int parse_list(char *text, size_t bytes, uint64_t *version, struct buffer *ids)
+{
+	size_t at = strlen(FIRST_LINE);
+	char *end;
+
+	if (strncmp(text, FIRST_LINE, at) != 0)
+		return -EBADMSG;
+	*version = strtoull(text + at, &end, 10);
+	if (end == text + at || *end != '\n')
+		return -EBADMSG;
+	for (at = (size_t)(end + 1 - text); at + CHUNK_ID_TEXT <= bytes; at += CHUNK_ID_TEXT) {
+		struct chunk_id id;
+
+		if (text[at + CHUNK_ID_TEXT - 1] != '\n')
+			return -EBADMSG;
+		text[at + CHUNK_ID_TEXT - 1] = '\0';
+		if (chunk_id_parse(text + at, &id) < 0)
+			return -EBADMSG;
+		if (buffer_append(ids, &id, sizeof(id)) < 0)
+			return -ENOMEM;
+	}
+	return at == bytes ? 0 : -EBADMSG;
+}
+
+/* Reads the list of chunks to remove. Without a list there is nothing to do. An unreadable list is ignored,
+ * and removed with the next one. */
+static int read_list(struct writer *w, struct buffer *ids)
+{
+	_cleanup_(closep) int fd =
+	    openat(w->dir_fd, LIST_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_cleanup_(freep) char *text = NULL;
+	uint64_t version = 0;
+	size_t done = 0;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > LIST_MAX)
+		return 0;
+	text = malloc((size_t)st.st_size + 1);
+	if (!text)
+		return -ENOMEM;
+	int r = fd_read_at(fd, text, (size_t)st.st_size, 0, &done);
+
+	text[r == 0 ? done : 0] = '\0';
+	if (r == 0)
+		r = parse_list(text, done, &version, ids);
+	/* If the snapshot was not replaced, readers may still use the version before. */
+	if (r < 0 || w->info.version < version || writer_snapshot_version(w) < version)
+		ids->bytes = 0;
+	return r == -ENOMEM ? r : 0;
+}
+
+static int take_id(const struct meta_chunk *chunk, void *context)
+{
+	return buffer_append(context, &chunk->id, sizeof(chunk->id));
+}
+
+/* Returns the ids of all chunks that the metadata knows, ascending. */
+static int known_chunks(struct writer *w, struct buffer *ret_ids, struct error *err)
+{
+	int r = meta_each_chunk(w->meta, take_id, ret_ids, err);
+
+	return r == -ENOMEM ? error_errno(err, r, "%s", w->path) : r;
+}
+
+static bool knows(const struct buffer *known, const struct chunk_id *id)
+{
+	return chunk_id_is_among((const struct chunk_id *)known->data, known->bytes / sizeof(*id), id);
+}
+
+/* Removes the candidates that the metadata does not know, data before tombstones. */
+static int remove_unknown(struct writer *w, const struct chunk_id *candidates, size_t n, struct error *err)
+{
+	struct buffer known = {0}, tombstones = {0};
+	int r = known_chunks(w, &known, err);
+
+	for (size_t i = 0; i < n && r == 0; i++) {
+		_cleanup_(freep) void *head = NULL;
+		struct chunk_view view;
+
+		if (knows(&known, &candidates[i]))
+			continue;
+		if (store_read_head(w->store, &candidates[i], &head, &view, NULL) < 0)
+			continue;
+		if (view.header->flags & CHUNK_FLAG_TOMBSTONE)
+			r = buffer_append(&tombstones, &candidates[i], sizeof(candidates[i]));
+		else
+			r = store_remove(w->store, &candidates[i], err);
+	}
+	const struct chunk_id *last = (const struct chunk_id *)tombstones.data;
+
+	for (size_t i = 0; i < tombstones.bytes / sizeof(*last) && r == 0; i++)
+		r = store_remove(w->store, &last[i], err);
+	buffer_free(&known);
+	buffer_free(&tombstones);
+	return r;
+}
+
+int writer_finish_drops(struct writer *w, struct error *err)
+{
+	struct backend_keep keep = {.n = UINT64_MAX};
+	struct buffer ids = {0};
+	int r = writer_catch_up(w, err);
+
+	if (r == 0 && !w->place->ops)
+		r = read_list(w, &ids);
+	/* Remove the snapshots that need these chunks first. */
+	if (r == 0 && ids.bytes)
+		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
+	if (r == 0 && ids.bytes)
+		r = writer_trim_retained(w, w->info.version, keep, err);
+	for (size_t i = 0; r == 0 && w->place->ops && i < w->found.n - w->found.n_leftovers; i++)
+		r = buffer_append(&ids, &w->found.all[i].id, sizeof(w->found.all[i].id));
+	if (r == 0 && ids.bytes)
+		r = writer_hold(w, err);
+	if (r == 0)
+		r = remove_unknown(w, (const struct chunk_id *)ids.data, ids.bytes / sizeof(struct chunk_id),
+				   err);
+	buffer_free(&ids);
+	if (r == 0)
+		r = writer_list(w, err);
+	if (r < 0 && err && !err->text[0])
+		error_errno(err, r, "%s", w->path);
+	return r;
+}
 
 /* Makes a commit's entry in the dataset's log. */
 
@@ -165,10 +366,8 @@ int writer_keep_digests(struct writer *w, struct error *err)
 	}
 	int r = meta_keep_digests(w->meta, err);
 
-	if (r == 0) {
+	if (r == 0)
 		w->keeps_digests = true;
-		put_queue_keep_digests(w->queue);
-	}
 	return r;
 }
 
@@ -177,14 +376,9 @@ void writer_compress(struct writer *w, int level)
 	w->level = level;
 }
 
-static struct columns columns_of(const struct buffer *b)
-{
-	return (struct columns){b->data, b->bytes};
-}
-
 static int keep_columns(struct buffer *to, struct columns columns)
 {
-	if (columns_equal(columns_of(to), columns))
+	if (columns_equal(writer_columns(to), columns))
 		return 0;
 	to->bytes = 0;
 	return buffer_append(to, columns.data, columns.bytes);
@@ -243,7 +437,7 @@ static int check_layout(struct writer *w, enum chunk_layout layout, struct colum
 				 "%s has samples of the layout '%s', so samples of the layout '%s' cannot be "
 				 "added: choose a new directory",
 				 w->path, chunk_layout_name(known), chunk_layout_name(layout));
-	if (r > 0 && !columns_equal(columns, columns_of(&w->known.columns)))
+	if (r > 0 && !columns_equal(columns, writer_columns(&w->known.columns)))
 		return error_set(err, -EEXIST,
 				 "%s has samples with other columns or encodings, so these cannot be added: "
 				 "choose a new directory",
@@ -278,8 +472,7 @@ enum chunk_layout writer_layout(const struct writer *w)
 	return w->added.layout;
 }
 
-static int take_added_layout(struct writer *w, enum chunk_layout layout, struct columns columns,
-			     struct error *err)
+int writer_take_layout(struct writer *w, enum chunk_layout layout, struct columns columns, struct error *err)
 {
 	int r = check_layout(w, layout, columns, err);
 
@@ -302,14 +495,14 @@ static int take_chunk_layout(struct writer *w, const struct chunk_header *h, str
 		return 0;
 	(void)chunk_columns(h, &columns); /* its head was checked */
 	if (w->rebuilt && w->has_known_layout &&
-	    (layout != w->known.layout || !columns_equal(columns, columns_of(&w->known.columns))))
+	    (layout != w->known.layout || !columns_equal(columns, writer_columns(&w->known.columns))))
 		return error_set(
 		    err, -EEXIST,
 		    "%s has samples of the layout '%s', but earlier chunks have %s'%s': move it to "
 		    "another dataset, and run the command again",
 		    store_describe(w->store, &h->id, name), chunk_layout_name(layout),
 		    layout == w->known.layout ? "other columns of " : "", chunk_layout_name(w->known.layout));
-	return take_added_layout(w, layout, columns, err);
+	return writer_take_layout(w, layout, columns, err);
 }
 
 static size_t n_chunks_of(const struct writer *w)
@@ -339,102 +532,6 @@ int writer_adopt(struct writer *w, size_t i, struct error *err)
 		return error_errno(err, -ENOMEM, "%s", w->path);
 	w->found.n_taken = i + 1;
 	return 0;
-}
-
-int writer_flush(struct writer *w, struct error *err)
-{
-	if (!w->current || chunk_builder_n_records(w->current) == 0)
-		return 0;
-	uint64_t now_ns = clock_realtime_ns();
-	struct chunk_id id = chunk_id_next(&w->ids, now_ns / NS_PER_US);
-
-	if (buffer_append(&w->chunks, &id, sizeof(id)) < 0)
-		return error_errno(err, -ENOMEM, "%s", w->path);
-	return put_queue_put(w->queue, steal_pointer(w->current), &id, now_ns, err);
-}
-
-static void begin_range(struct writer *w, uint32_t flags)
-{
-	if (!(flags & CHUNK_FLAG_EXTERNAL))
-		return;
-	chunk_builder_external(w->current, w->source);
-	w->source->range.part++;
-}
-
-static int add_record(struct writer *w, const struct chunk_sample *sample, uint32_t flags, struct error *err)
-{
-	int r = 0;
-
-	if (w->current && w->current_flags != flags)
-		r = writer_flush(w, err);
-	for (;;) {
-		if (r == 0 && !w->current) {
-			r = put_queue_take(w->queue, &w->current, err);
-			if (r == 0) {
-				chunk_builder_compress(w->current, w->level);
-				chunk_builder_reset(w->current, flags);
-				if (!(flags & CHUNK_FLAG_TOMBSTONE))
-					chunk_builder_columns(w->current, columns_of(&w->added.columns));
-				begin_range(w, flags);
-			}
-			w->current_flags = flags;
-		}
-		if (r == 0)
-			r = chunk_builder_add(w->current, sample, err);
-		if (r != CHUNK_BUILDER_FULL)
-			return r;
-		r = writer_flush(w, err);
-	}
-}
-
-int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
-{
-	int r = take_added_layout(w, w->added.layout, columns_of(&w->added.columns), err);
-
-	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->added.layout), err);
-}
-
-int writer_begin_source(struct writer *w, const struct external *source, struct error *err)
-{
-	int r = w->keeps_digests || w->info.has_digests
-		    ? error_set(err, -EOPNOTSUPP,
-				"%s keeps digests of its chunks, which files that stay where they are cannot "
-				"have: index into a new dataset",
-				w->path)
-		    : writer_flush(w, err);
-
-	if (r == 0 && !w->source)
-		w->source = malloc(sizeof(*w->source));
-	if (r == 0 && !w->source)
-		r = error_errno(err, -ENOMEM, "%s", w->path);
-	if (r < 0)
-		return r;
-	*w->source = *source;
-	w->source->range.part = w->source->range.is_last = 0;
-	w->source->range.chunk_bytes = (uint32_t)w->chunk_bytes;
-	return 0;
-}
-
-int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
-{
-	int r = take_added_layout(w, w->added.layout, columns_of(&w->added.columns), err);
-
-	return r < 0 ? r
-		     : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->added.layout), err);
-}
-
-int writer_end_source(struct writer *w, struct error *err)
-{
-	if (w->current && w->current_flags & CHUNK_FLAG_EXTERNAL)
-		chunk_builder_end_source(w->current);
-	return writer_flush(w, err);
-}
-
-int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err)
-{
-	struct chunk_sample sample = {.path = path, .path_length = path_length};
-
-	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
 }
 
 /* Adds a chunk's digest: of the written bytes, or, for an existing chunk, of its file. */
@@ -547,7 +644,7 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 
 	if (r < 0)
 		return r;
-	from.columns = columns_of(&w->known.columns);
+	from.columns = writer_columns(&w->known.columns);
 
 	if (!w->drops.bytes) {
 		from.builder = w->builder;
@@ -627,10 +724,8 @@ static int writer_drop_rows(struct writer *w, struct error *err)
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err)
 {
 	const struct chunk_id *chunks;
-	int r = writer_flush(w, err);
+	int r = writer_settle(w, err);
 
-	if (r == 0)
-		r = put_queue_flush(w->queue, err);
 	if (r == 0)
 		r = writer_spool_join(w, err);
 	if (r == 0)
@@ -686,11 +781,6 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 	return 0;
 }
 
-int writer_hold(struct writer *w, struct error *err)
-{
-	return writer_lock_keep(w->lock, err);
-}
-
 int writer_snapshot(struct writer *w, struct error *err)
 {
 	if (w->info.version == 0)
@@ -733,7 +823,7 @@ void writer_take_all(struct writer *w)
  * unknown to it is then not part of the dataset: another writer is about to publish or remove it. */
 static int choose_known(struct writer *w, struct buffer *known, struct error *err)
 {
-	return w->place->ops && w->info.version && !w->takes_all ? writer_known(w, known, err) : 0;
+	return w->place->ops && w->info.version && !w->takes_all ? known_chunks(w, known, err) : 0;
 }
 
 static int replay_head(struct writer *w, const struct store_object *object, size_t *likely,
@@ -779,7 +869,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 		bytes += w->found.all[i].bytes;
 		if (w->progress)
 			w->progress("rebuilding", i + 1, w->found.n, bytes, w->progress_context);
-		if (known.bytes && !writer_knows(&known, &w->found.all[i].id))
+		if (known.bytes && !knows(&known, &w->found.all[i].id))
 			w->n_foreign++;
 		else
 			r = replay_head(w, &w->found.all[i], &likely, lost, context, &n_lost, err);

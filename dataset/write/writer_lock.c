@@ -4,7 +4,7 @@
  * its holder, or by the writer that takes over. So a process that has locked the file checks that the file
  * still has its name.
  */
-#include "writer_lock.h"
+#include "writer_private.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/file_open.h"
@@ -323,7 +322,8 @@ void writer_lock_loosen(struct writer_lock *l)
 	l->is_kept = false;
 }
 
-int writer_lock_keep(struct writer_lock *l, struct error *err)
+/* Prevents other writers from taking the lock over from here on. -EBUSY: one already has. */
+static int keep(struct writer_lock *l, struct error *err)
 {
 	int r = l && !l->is_kept ? lock_bytes(l->fd, KEPT, 1) : 0;
 
@@ -334,6 +334,11 @@ int writer_lock_keep(struct writer_lock *l, struct error *err)
 	if (l)
 		l->is_kept = true;
 	return writer_lock_check(l, err);
+}
+
+int writer_hold(struct writer *w, struct error *err)
+{
+	return keep(w->lock, err);
 }
 
 void writer_lock_free(struct writer_lock *l)

@@ -12,7 +12,8 @@
  *
  * Before it publishes, the holder also locks the second byte, and so does a writer that takes over. So only
  * one of them continues, whenever the other one wakes up. From then on nobody can take over, because the work
- * may be half done. The same holds at first, until writer_lock_loosen().
+ * may be half done. The same holds at first, until writer_lock_loosen(). The holder locks it by
+ * writer_hold().
  *
  * A place elsewhere (dataset/backend.h) needs no lock. Its lock is NULL, which all functions treat as held.
  */
@@ -32,7 +33,5 @@ int writer_lock_check(const struct writer_lock *l, struct error *err);
 
 /* Permits other writers to take the lock over from here on. */
 void writer_lock_loosen(struct writer_lock *l);
-/* Prevents other writers from taking the lock over from here on. -EBUSY: one already has. */
-int writer_lock_keep(struct writer_lock *l, struct error *err);
 
 void writer_lock_free(struct writer_lock *l); /* accepts NULL */

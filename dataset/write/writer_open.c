@@ -299,7 +299,6 @@ int writer_spool_join(struct writer *w, struct error *err)
 	return r < 0 ? r : take_chunks(w, err);
 }
 
-/* Removes the dataset's folder if it is empty. */
 /* Removes the dataset's directory. Only an empty directory can be removed, so it does not matter if another
  * one has the name by now. */
 static void writer_remove_directory(const struct writer *w)
@@ -490,8 +489,8 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 	return writer_open_on(dataset_path, purpose, chunk_bytes, NULL, ret, err);
 }
 
-static int open_writer(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
-		       const char *meta_url, bool is_shared, struct writer **ret, struct error *err)
+int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		   const char *meta_url, struct writer **ret, struct error *err)
 {
 	struct writer *w = calloc(1, sizeof(*w));
 
@@ -502,9 +501,9 @@ static int open_writer(const char *dataset_path, enum writer_purpose purpose, ui
 	}
 	w->dir_fd = w->parent_fd = -EBADF;
 	w->chunk_bytes = chunk_bytes;
-	w->purpose = purpose;
+	w->purpose = purpose == WRITER_SHARE ? WRITER_PACK : purpose;
 	w->n_kept = WRITER_KEEP_SNAPSHOTS;
-	int r = open_parts(w, is_shared, err);
+	int r = open_parts(w, purpose == WRITER_SHARE, err);
 
 	if (r < 0) {
 		writer_free(w);
@@ -512,18 +511,6 @@ static int open_writer(const char *dataset_path, enum writer_purpose purpose, ui
 	}
 	*ret = w;
 	return 0;
-}
-
-int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
-		   const char *meta_url, struct writer **ret, struct error *err)
-{
-	return open_writer(dataset_path, purpose, chunk_bytes, meta_url, false, ret, err);
-}
-
-int writer_open_shared(const char *dataset_path, uint64_t chunk_bytes, const char *meta_url,
-		       struct writer **ret, struct error *err)
-{
-	return open_writer(dataset_path, WRITER_PACK, chunk_bytes, meta_url, true, ret, err);
 }
 
 /* Empties the directory if this writer made it and nothing else is in it. Returns true if the directory may

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Definitions that writer.c and writer_open.c share. */
+/* Definitions that the writer's files share. */
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
 #include "dataset/backend.h"
 #include "dataset/writer.h"
-#include "put_queue.h"
 #include "writer_lock.h"
 
 /* The contents of the store, in id order; the leftovers are the last ones. */
@@ -82,6 +81,24 @@ struct writer {
 	struct writer_run run;
 };
 
+static inline struct columns writer_columns(const struct buffer *b)
+{
+	return (struct columns){b->data, b->bytes};
+}
+
+/* writer_add.c: the queue of chunks for a store. Its own threads put them; one thread calls. */
+/* Creates a queue. store and lock_file are borrowed. Once the lock is lost, nothing is written. */
+int put_queue_new(struct store *store, struct writer_lock *lock_file, uint64_t chunk_bytes,
+		  struct put_queue **ret, struct error *err);
+/* Drops chunks that are not written yet. */
+void put_queue_free(struct put_queue *q);
+/* Hands the last chunk in, and waits until all chunks are durable. */
+int writer_settle(struct writer *w, struct error *err);
+/* Call it after writer_settle(). Returns false if that chunk was not put with a digest. */
+bool put_queue_digest(const struct put_queue *q, const struct chunk_id *id, struct digest *ret);
+/* Takes the layout of a sample or chunk that is added. The first one decides for the dataset. -EEXIST. */
+int writer_take_layout(struct writer *w, enum chunk_layout layout, struct columns columns, struct error *err);
+
 /* Returns the version of the snapshot; 0: there is none that can be read. */
 uint64_t writer_snapshot_version(const struct writer *w);
 
@@ -105,10 +122,6 @@ int writer_trim_retained(const struct writer *w, uint64_t newest, struct backend
  * -EBUSY: it was frozen after the metadata were opened. */
 int writer_check_frozen(const struct writer *w, struct error *err);
 
-/* Returns the ids of all chunks that the metadata knows, ascending. */
-int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
-bool writer_knows(const struct buffer *known, const struct chunk_id *id);
-
 /* A writer's own folder for chunks, DATASET/.shared/ID, which it has locked. writer_spool_join() waits for
  * the dataset's lock, begins the transaction, and takes the chunks into the commit; without a spool, or the
  * second time, it does nothing. writer_sweep_spools() removes the folders of dead writers. */
@@ -121,5 +134,3 @@ int writer_drop_leftovers(struct writer *w, struct error *err);
 
 /* Lists the store's chunks again. */
 int writer_list(struct writer *w, struct error *err);
-int writer_drops_begin(struct writer *w, uint64_t version, struct error *err);
-void writer_drops_end(struct writer *w);

@@ -47,8 +47,8 @@ struct pack_options {
 	uint64_t seed;
 	unsigned n_threads;  /* threads that read the source, >= 1 */
 	const char *command; /* command for the log (writer_set_command()), or NULL */
-	bool shared; /* with append: one of several writers of a folder (writer_open_shared()); takes all
-			files */
+	bool shared;         /* with append: one of several writers of a folder (WRITER_SHARE); takes all
+				files */
 	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are
 			left out */
 	bool skip_unreadable;

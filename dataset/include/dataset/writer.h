@@ -26,6 +26,13 @@ struct writer;
 
 enum writer_purpose {
 	WRITER_PACK, /* creates the dataset if it is missing */
+	/* As WRITER_PACK, for one of several processes that write to a folder at the same time. The writer
+	 * has a folder of its own for its chunks, DATASET/.shared/ID, and takes the dataset's lock only when
+	 * writer_commit() waits for it. The commit gives each chunk an id above all of the dataset's, and
+	 * moves it to the others. Until then the writer has no metadata, store or leftovers, and
+	 * writer_info() is all 0. A commit removes the folders of dead writers. Elsewhere than in a folder,
+	 * this is WRITER_PACK. */
+	WRITER_SHARE,
 	WRITER_COPY, /* as WRITER_PACK; chunks may have any id, and all that the metadata lacks are leftovers
 		      */
 	WRITER_CHANGE,  /* the dataset exists */
@@ -40,14 +47,6 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
  * metadata is now, or in meta.db. */
 int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		   const char *meta_url, struct writer **ret, struct error *err);
-
-/* As writer_open_on() with WRITER_PACK, for one of several processes that write to a folder at the same time.
- * The writer has a folder of its own for its chunks, DATASET/.shared/ID, and takes the dataset's lock only
- * when writer_commit() waits for it. The commit gives each chunk an id above all of the dataset's, and
- * moves it to the others. Until then the writer has no metadata, store or leftovers, and writer_info() is
- * all 0. A commit removes the folders of dead writers. Elsewhere than in a folder, it is writer_open(). */
-int writer_open_shared(const char *dataset_path, uint64_t chunk_bytes, const char *meta_url,
-		       struct writer **ret, struct error *err);
 
 /* The writer that changes a dataset in a folder, and the time of its last sign of life. */
 #define WRITER_SIGN_HOST 65

@@ -1,18 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "put_queue.h"
+/*
+ * Fills chunks with samples, and puts them into the store: threads write and sync chunks while the caller
+ * fills the next one. At most PUT_QUEUE_BUILDERS builders exist. Two chunks are written at a time, because a
+ * disk is idle, and a bucket nearly so, while one is synced and renamed. The first failure stops everything,
+ * and every later call returns it.
+ */
+#include "writer_private.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "dataset/chunk/buffer.h"
+#include "dataset/chunk_builder.h"
 #include "dataset/chunk_id.h"
+#include "dataset/store.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/thread.h"
+
+#define PUT_QUEUE_THREADS 2
+/* the two being written, one being filled, one waiting */
+#define PUT_QUEUE_BUILDERS (PUT_QUEUE_THREADS + 2)
 
 struct put_item {
 	struct chunk_builder *builder;
 	struct chunk_id id;
 	uint64_t created_ns;
+	bool keeps_digest;
 };
 
 struct put_digest {
@@ -34,8 +49,7 @@ struct put_queue {
 	int n_waiting;
 	int n_writing;
 	bool stop;
-	struct error failure; /* error of the first put that failed */
-	bool keep_digests;
+	struct error failure;  /* error of the first put that failed */
 	struct buffer digests; /* struct put_digest, ids ascending */
 };
 
@@ -92,7 +106,6 @@ static void write_next(struct put_queue *q)
 	struct iovec parts[2];
 	struct put_digest digest;
 	struct error err = ERROR_INIT;
-	bool keep_digest = q->keep_digests;
 
 	q->n_waiting--;
 	for (int i = 0; i < q->n_waiting; i++)
@@ -101,12 +114,12 @@ static void write_next(struct put_queue *q)
 	pthread_mutex_unlock(&q->lock);
 	int r = chunk_builder_finish(item.builder, &item.id, item.created_ns, parts, &err);
 
-	if (r == 0 && keep_digest)
+	if (r == 0 && item.keeps_digest)
 		r = make_digest(&item, &digest, &err);
 	if (r == 0)
 		r = put(q, &item.id, parts, &err);
 	pthread_mutex_lock(&q->lock);
-	if (r == 0 && keep_digest && keep_digest_of(q, &digest) < 0)
+	if (r == 0 && item.keeps_digest && keep_digest_of(q, &digest) < 0)
 		r = error_errno(&err, -ENOMEM, "cannot keep digests");
 	q->n_writing--;
 	q->free[q->n_free++] = item.builder;
@@ -186,13 +199,6 @@ static int failure_of(const struct put_queue *q, struct error *err)
 	return q->failure.code;
 }
 
-void put_queue_keep_digests(struct put_queue *q)
-{
-	pthread_mutex_lock(&q->lock);
-	q->keep_digests = true;
-	pthread_mutex_unlock(&q->lock);
-}
-
 static int find_digest(const void *id, const void *digest)
 {
 	return chunk_id_compare(id, digest);
@@ -210,7 +216,8 @@ bool put_queue_digest(const struct put_queue *q, const struct chunk_id *id, stru
 	return found;
 }
 
-int put_queue_take(struct put_queue *q, struct chunk_builder **ret, struct error *err)
+/* Takes a builder; waits until one is free. */
+static int take_builder(struct put_queue *q, struct chunk_builder **ret, struct error *err)
 {
 	pthread_mutex_lock(&q->lock);
 	while (q->n_free == 0 && !q->failure.code)
@@ -223,28 +230,130 @@ int put_queue_take(struct put_queue *q, struct chunk_builder **ret, struct error
 	return r;
 }
 
-int put_queue_put(struct put_queue *q, struct chunk_builder *b, const struct chunk_id *id,
-		  uint64_t created_ns, struct error *err)
+/* Hands a filled builder in. */
+static int queue_put(struct put_queue *q, const struct put_item *item, struct error *err)
 {
 	pthread_mutex_lock(&q->lock);
 	int r = failure_of(q, err);
 
 	if (r == 0)
-		q->waiting[q->n_waiting++] = (struct put_item){b, *id, created_ns};
+		q->waiting[q->n_waiting++] = *item;
 	else
-		q->free[q->n_free++] = b;
+		q->free[q->n_free++] = item->builder;
 	pthread_cond_broadcast(&q->changed);
 	pthread_mutex_unlock(&q->lock);
 	return r;
 }
 
-int put_queue_flush(struct put_queue *q, struct error *err)
+int writer_flush(struct writer *w, struct error *err)
 {
+	if (!w->current || chunk_builder_n_records(w->current) == 0)
+		return 0;
+	uint64_t now_ns = clock_realtime_ns();
+	struct chunk_id id = chunk_id_next(&w->ids, now_ns / NS_PER_US);
+
+	if (buffer_append(&w->chunks, &id, sizeof(id)) < 0)
+		return error_errno(err, -ENOMEM, "%s", w->path);
+	const struct put_item item = {steal_pointer(w->current), id, now_ns, w->keeps_digests && w->meta};
+
+	return queue_put(w->queue, &item, err);
+}
+
+static void begin_range(struct writer *w, uint32_t flags)
+{
+	if (!(flags & CHUNK_FLAG_EXTERNAL))
+		return;
+	chunk_builder_external(w->current, w->source);
+	w->source->range.part++;
+}
+
+static int add_record(struct writer *w, const struct chunk_sample *sample, uint32_t flags, struct error *err)
+{
+	int r = 0;
+
+	if (w->current && w->current_flags != flags)
+		r = writer_flush(w, err);
+	for (;;) {
+		if (r == 0 && !w->current) {
+			r = take_builder(w->queue, &w->current, err);
+			if (r == 0) {
+				chunk_builder_compress(w->current, w->level);
+				chunk_builder_reset(w->current, flags);
+				if (!(flags & CHUNK_FLAG_TOMBSTONE))
+					chunk_builder_columns(w->current, writer_columns(&w->added.columns));
+				begin_range(w, flags);
+			}
+			w->current_flags = flags;
+		}
+		if (r == 0)
+			r = chunk_builder_add(w->current, sample, err);
+		if (r != CHUNK_BUILDER_FULL)
+			return r;
+		r = writer_flush(w, err);
+	}
+}
+
+int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
+{
+	int r = writer_take_layout(w, w->added.layout, writer_columns(&w->added.columns), err);
+
+	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->added.layout), err);
+}
+
+int writer_begin_source(struct writer *w, const struct external *source, struct error *err)
+{
+	int r = w->keeps_digests || w->info.has_digests
+		    ? error_set(err, -EOPNOTSUPP,
+				"%s keeps digests of its chunks, which files that stay where they are cannot "
+				"have: index into a new dataset",
+				w->path)
+		    : writer_flush(w, err);
+
+	if (r == 0 && !w->source)
+		w->source = malloc(sizeof(*w->source));
+	if (r == 0 && !w->source)
+		r = error_errno(err, -ENOMEM, "%s", w->path);
+	if (r < 0)
+		return r;
+	*w->source = *source;
+	w->source->range.part = w->source->range.is_last = 0;
+	w->source->range.chunk_bytes = (uint32_t)w->chunk_bytes;
+	return 0;
+}
+
+int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
+{
+	int r = writer_take_layout(w, w->added.layout, writer_columns(&w->added.columns), err);
+
+	return r < 0 ? r
+		     : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->added.layout), err);
+}
+
+int writer_end_source(struct writer *w, struct error *err)
+{
+	if (w->current && w->current_flags & CHUNK_FLAG_EXTERNAL)
+		chunk_builder_end_source(w->current);
+	return writer_flush(w, err);
+}
+
+int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err)
+{
+	struct chunk_sample sample = {.path = path, .path_length = path_length};
+
+	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
+}
+
+int writer_settle(struct writer *w, struct error *err)
+{
+	struct put_queue *q = w->queue;
+	int r = writer_flush(w, err);
+
+	if (r < 0)
+		return r;
 	pthread_mutex_lock(&q->lock);
 	while ((q->n_waiting && !q->failure.code) || q->n_writing)
 		pthread_cond_wait(&q->changed, &q->lock);
-	int r = failure_of(q, err);
-
+	r = failure_of(q, err);
 	pthread_mutex_unlock(&q->lock);
 	return r;
 }

@@ -7,217 +7,193 @@
 
 #include "sample_fields.h"
 
-#define TEXT(type, member)                                                                                   \
+#define KIND(value)                                                                                          \
+	_Generic((value), char * : FIELD_TEXT, double : FIELD_REAL, uint64_t : FIELD_COUNT, bool : FIELD_FLAG)
+#define FIELD_AS(type, name, member)                                                                         \
 	{                                                                                                    \
-#member, FIELD_TEXT, offsetof(type, member), sizeof(((type *)0)->member)                     \
+		name, KIND(((type *)0)->member), offsetof(type, member), sizeof(((type *)0)->member)         \
 	}
-#define REAL(type, member)                                                                                   \
-	{                                                                                                    \
-#member, FIELD_REAL, offsetof(type, member), sizeof(double)                                  \
-	}
-#define REAL_AS(type, name, member)                                                                          \
-	{                                                                                                    \
-		name, FIELD_REAL, offsetof(type, member), sizeof(double)                                     \
-	}
-#define COUNT_AS(type, name, member)                                                                         \
-	{                                                                                                    \
-		name, FIELD_COUNT, offsetof(type, member), sizeof(uint64_t)                                  \
-	}
-#define TEXT_AS(type, name, member)                                                                          \
-	{                                                                                                    \
-		name, FIELD_TEXT, offsetof(type, member), sizeof(((type *)0)->member)                        \
-	}
-#define COUNT(type, member)                                                                                  \
-	{                                                                                                    \
-#member, FIELD_COUNT, offsetof(type, member), sizeof(uint64_t)                               \
-	}
-#define FLAG(type, member)                                                                                   \
-	{                                                                                                    \
-#member, FIELD_FLAG, offsetof(type, member), sizeof(bool)                                    \
-	}
+#define FIELD(type, member) FIELD_AS(type, #member, member)
 
 #define J struct job_sample
 static const struct sample_field job_fields[] = {
-    TEXT(J, id),
-    TEXT(J, name),
-    TEXT(J, user),
-    TEXT(J, state),
-    TEXT(J, method),
-    TEXT(J, verdict),
-    TEXT(J, loader),
-    TEXT(J, remark),
-    TEXT_AS(J, "decision", served.decision),
-    TEXT_AS(J, "why", served.why),
-    COUNT(J, pid),
-    COUNT(J, n_processes),
-    COUNT(J, n_workers),
-    COUNT(J, n_steps),
-    COUNT(J, n_lost),
-    REAL_AS(J, "device", share[SHARE_DEVICE]),
-    REAL_AS(J, "fetch_stall", share[SHARE_FETCH_STALL]),
-    REAL_AS(J, "prep_stall", share[SHARE_PREP_STALL]),
-    REAL_AS(J, "checkpoint_stall", share[SHARE_CHECKPOINT_STALL]),
-    REAL_AS(J, "cpu_starved", share[SHARE_CPU_STARVED]),
-    REAL_AS(J, "compiling", share[SHARE_COMPILING]),
-    REAL_AS(J, "other", share[SHARE_OTHER]),
-    REAL(J, gpu_wait),
-    REAL(J, gpu_spin),
-    REAL(J, gpu_starved),
-    REAL(J, launches_per_s),
-    REAL(J, copies_per_s),
-    TEXT(J, gpu_call),
-    REAL(J, share_error),
-    REAL(J, steps_per_s),
-    REAL(J, step_p50_s),
-    REAL(J, step_p95_s),
-    REAL(J, wait_mean_s),
-    REAL_AS(J, "samples_per_s", served.samples_per_s),
-    REAL(J, cpu_ratio),
-    REAL(J, read_bytes_per_s),
-    REAL(J, hit_ratio),
-    REAL(J, memory_bytes),
-    REAL_AS(J, "cache_bytes", served.cache_bytes),
-    REAL_AS(J, "cache_limit_bytes", served.cache_limit_bytes),
-    COUNT_AS(J, "prefetch_chunks", served.prefetch_chunks),
-    COUNT_AS(J, "daemon_workers", served.daemon_workers),
-    COUNT_AS(J, "client_workers", served.client_workers),
-    COUNT_AS(J, "n_ready", served.n_ready),
-    REAL_AS(J, "decision_age_s", served.decision_age_s),
-    REAL(J, age_s),
-    REAL(J, ended_s),
-    COUNT_AS(J, "n_decoded", served.n_decoded),
-    COUNT_AS(J, "n_damaged", served.n_damaged),
-    REAL_AS(J, "decoder_cpu_s", served.decoder_cpu_s),
-    COUNT_AS(J, "n_replaced", served.n_replaced),
-    COUNT_AS(J, "n_from_decoded_copies", served.n_from_decoded_copies),
-    COUNT_AS(J, "n_decoded_copies", served.n_decoded_copies),
-    REAL_AS(J, "decoded_bytes", served.decoded_bytes),
-    COUNT_AS(J, "n_batches", served.n_batches),
-    COUNT_AS(J, "n_shared", served.n_shared),
-    COUNT_AS(J, "shared_from", served.shared_from),
-    COUNT_AS(J, "n_checkpoints", served.n_checkpoints),
-    COUNT_AS(J, "n_checkpoints_failed", served.n_checkpoints_failed),
-    COUNT_AS(J, "checkpoint_steps", served.checkpoint_steps),
-    REAL_AS(J, "checkpoint_overhead", served.checkpoint_overhead),
-    REAL_AS(J, "snapshot_s", served.snapshot_s),
-    REAL_AS(J, "checkpoint_slowdown_s", served.checkpoint_slowdown_s),
-    REAL_AS(J, "checkpoint_written_s", served.checkpoint_written_s),
-    REAL_AS(J, "checkpoint_age_s", served.checkpoint_age_s),
-    REAL_AS(J, "memory_chunks_per_s", served.memory_chunks_per_s),
-    REAL_AS(J, "memory_bytes_per_s", served.memory_bytes_per_s),
-    REAL_AS(J, "node_chunks_per_s", served.node_chunks_per_s),
-    REAL_AS(J, "node_bytes_per_s", served.node_bytes_per_s),
-    REAL_AS(J, "node_latency_s", served.node_latency_s),
-    REAL_AS(J, "storage_chunks_per_s", served.storage_chunks_per_s),
-    REAL_AS(J, "storage_bytes_per_s", served.storage_bytes_per_s),
-    REAL_AS(J, "storage_latency_s", served.storage_latency_s),
-    COUNT_AS(J, "n_reached", served.n_reached),
-    COUNT_AS(J, "n_members", served.n_members),
-    COUNT_AS(J, "n_troubled", served.n_troubled),
-    TEXT_AS(J, "troubled", served.troubled),
-    TEXT(J, node),
-    TEXT(J, dataset),
-    REAL(J, stall_s),
-    REAL(J, measured_s),
-};
+    FIELD(J, id),
+    FIELD(J, name),
+    FIELD(J, user),
+    FIELD(J, state),
+    FIELD(J, method),
+    FIELD(J, verdict),
+    FIELD(J, loader),
+    FIELD(J, remark),
+    FIELD_AS(J, "decision", served.decision),
+    FIELD_AS(J, "why", served.why),
+    FIELD(J, pid),
+    FIELD(J, n_processes),
+    FIELD(J, n_workers),
+    FIELD(J, n_steps),
+    FIELD(J, n_lost),
+    FIELD_AS(J, "device", share[SHARE_DEVICE]),
+    FIELD_AS(J, "fetch_stall", share[SHARE_FETCH_STALL]),
+    FIELD_AS(J, "prep_stall", share[SHARE_PREP_STALL]),
+    FIELD_AS(J, "checkpoint_stall", share[SHARE_CHECKPOINT_STALL]),
+    FIELD_AS(J, "cpu_starved", share[SHARE_CPU_STARVED]),
+    FIELD_AS(J, "compiling", share[SHARE_COMPILING]),
+    FIELD_AS(J, "other", share[SHARE_OTHER]),
+    FIELD(J, gpu_wait),
+    FIELD(J, gpu_spin),
+    FIELD(J, gpu_starved),
+    FIELD(J, launches_per_s),
+    FIELD(J, copies_per_s),
+    FIELD(J, gpu_call),
+    FIELD(J, share_error),
+    FIELD(J, steps_per_s),
+    FIELD(J, step_p50_s),
+    FIELD(J, step_p95_s),
+    FIELD(J, wait_mean_s),
+    FIELD_AS(J, "samples_per_s", served.samples_per_s),
+    FIELD(J, cpu_ratio),
+    FIELD(J, read_bytes_per_s),
+    FIELD(J, hit_ratio),
+    FIELD(J, memory_bytes),
+    FIELD_AS(J, "cache_bytes", served.cache_bytes),
+    FIELD_AS(J, "cache_limit_bytes", served.cache_limit_bytes),
+    FIELD_AS(J, "prefetch_chunks", served.prefetch_chunks),
+    FIELD_AS(J, "daemon_workers", served.daemon_workers),
+    FIELD_AS(J, "client_workers", served.client_workers),
+    FIELD_AS(J, "n_ready", served.n_ready),
+    FIELD_AS(J, "decision_age_s", served.decision_age_s),
+    FIELD(J, age_s),
+    FIELD(J, ended_s),
+    FIELD_AS(J, "n_decoded", served.n_decoded),
+    FIELD_AS(J, "n_damaged", served.n_damaged),
+    FIELD_AS(J, "decoder_cpu_s", served.decoder_cpu_s),
+    FIELD_AS(J, "n_replaced", served.n_replaced),
+    FIELD_AS(J, "n_from_decoded_copies", served.n_from_decoded_copies),
+    FIELD_AS(J, "n_decoded_copies", served.n_decoded_copies),
+    FIELD_AS(J, "decoded_bytes", served.decoded_bytes),
+    FIELD_AS(J, "n_batches", served.n_batches),
+    FIELD_AS(J, "n_shared", served.n_shared),
+    FIELD_AS(J, "shared_from", served.shared_from),
+    FIELD_AS(J, "n_checkpoints", served.n_checkpoints),
+    FIELD_AS(J, "n_checkpoints_failed", served.n_checkpoints_failed),
+    FIELD_AS(J, "checkpoint_steps", served.checkpoint_steps),
+    FIELD_AS(J, "checkpoint_overhead", served.checkpoint_overhead),
+    FIELD_AS(J, "snapshot_s", served.snapshot_s),
+    FIELD_AS(J, "checkpoint_slowdown_s", served.checkpoint_slowdown_s),
+    FIELD_AS(J, "checkpoint_written_s", served.checkpoint_written_s),
+    FIELD_AS(J, "checkpoint_age_s", served.checkpoint_age_s),
+    FIELD_AS(J, "memory_chunks_per_s", served.memory_chunks_per_s),
+    FIELD_AS(J, "memory_bytes_per_s", served.memory_bytes_per_s),
+    FIELD_AS(J, "node_chunks_per_s", served.node_chunks_per_s),
+    FIELD_AS(J, "node_bytes_per_s", served.node_bytes_per_s),
+    FIELD_AS(J, "node_latency_s", served.node_latency_s),
+    FIELD_AS(J, "storage_chunks_per_s", served.storage_chunks_per_s),
+    FIELD_AS(J, "storage_bytes_per_s", served.storage_bytes_per_s),
+    FIELD_AS(J, "storage_latency_s", served.storage_latency_s),
+    FIELD_AS(J, "n_reached", served.n_reached),
+    FIELD_AS(J, "n_members", served.n_members),
+    FIELD_AS(J, "n_troubled", served.n_troubled),
+    FIELD_AS(J, "troubled", served.troubled),
+    FIELD(J, node),
+    FIELD(J, dataset),
+    FIELD(J, stall_s),
+    FIELD(J, measured_s)};
 
 #define W struct worker_sample
 static const struct sample_field worker_fields[] = {
-    TEXT(W, job),          TEXT(W, role),
-    TEXT(W, name),         TEXT(W, state),
-    TEXT(W, wait),         COUNT(W, pid),
-    COUNT(W, parent_pid),  REAL(W, cpu_ratio),
-    REAL(W, queue_ratio),  REAL(W, read_bytes_per_s),
-    REAL(W, memory_bytes),
+    FIELD(W, job),          FIELD(W, role),
+    FIELD(W, name),         FIELD(W, state),
+    FIELD(W, wait),         FIELD(W, pid),
+    FIELD(W, parent_pid),   FIELD(W, cpu_ratio),
+    FIELD(W, queue_ratio),  FIELD(W, read_bytes_per_s),
+    FIELD(W, memory_bytes),
 };
 
 #define D struct device_sample
-static const struct sample_field device_fields[] = {
-    TEXT(D, name),
-    TEXT(D, kind),
-    REAL(D, read_bytes_per_s),
-    REAL(D, write_bytes_per_s),
-    REAL(D, reads_per_s),
-    REAL(D, await_s),
-    REAL(D, queue),
-    REAL(D, busy_ratio),
-};
+static const struct sample_field device_fields[] = {FIELD(D, name),
+						    FIELD(D, kind),
+						    FIELD(D, read_bytes_per_s),
+						    FIELD(D, write_bytes_per_s),
+						    FIELD(D, reads_per_s),
+						    FIELD(D, await_s),
+						    FIELD(D, queue),
+						    FIELD(D, busy_ratio)};
 
 #define P struct place_sample
 static const struct sample_field place_fields[] = {
-    TEXT(P, job), TEXT(P, path), REAL(P, used_bytes_per_s), REAL(P, cold_bytes_per_s), REAL(P, hit_ratio),
+    FIELD(P, job),       FIELD(P, path), FIELD(P, used_bytes_per_s), FIELD(P, cold_bytes_per_s),
+    FIELD(P, hit_ratio),
 };
 
 #define S struct dataset_sample
 static const struct sample_field dataset_fields[] = {
-    TEXT(S, path),        COUNT(S, n_samples), COUNT(S, n_chunks), COUNT(S, n_cached),
-    COUNT(S, n_sessions), COUNT(S, n_bad),     REAL(S, bytes),
+    FIELD(S, path),       FIELD(S, n_samples), FIELD(S, n_chunks), FIELD(S, n_cached),
+    FIELD(S, n_sessions), FIELD(S, n_bad),     FIELD(S, bytes),
 };
 
 #define C struct decision_sample
 static const struct sample_field decision_fields[] = {
-    TEXT(C, job), TEXT(C, knob), TEXT(C, from), TEXT(C, to), TEXT(C, why), TEXT(C, effect), REAL(C, age_s),
+    FIELD(C, job), FIELD(C, knob),   FIELD(C, from),  FIELD(C, to),
+    FIELD(C, why), FIELD(C, effect), FIELD(C, age_s),
 };
 
 #define H struct hop_sample
 static const struct sample_field hop_fields[] = {
-    TEXT(H, job),  TEXT(H, role),    TEXT(H, name),     TEXT(H, what),  TEXT(H, edge),
-    COUNT(H, tid), REAL(H, begin_s), REAL(H, length_s), FLAG(H, fetch),
+    FIELD(H, job), FIELD(H, role),    FIELD(H, name),     FIELD(H, what),  FIELD(H, edge),
+    FIELD(H, tid), FIELD(H, begin_s), FIELD(H, length_s), FIELD(H, fetch),
 };
 
 #define G struct gpu_sample_row
 static const struct sample_field gpu_fields[] = {
-    TEXT(G, name),         TEXT(G, jobs),       COUNT(G, index),
-    COUNT(G, n_processes), REAL(G, busy_ratio), REAL(G, memory_used_bytes),
-    REAL(G, memory_bytes), REAL(G, power_w),
+    FIELD(G, name),         FIELD(G, jobs),       FIELD(G, index),
+    FIELD(G, n_processes),  FIELD(G, busy_ratio), FIELD(G, memory_used_bytes),
+    FIELD(G, memory_bytes), FIELD(G, power_w),
 };
 
 #define N struct node_sample
 static const struct sample_field node_fields[] = {
-    TEXT(N, name),     TEXT(N, state),   TEXT(N, version),    REAL(N, age_s),
-    REAL(N, uptime_s), COUNT(N, n_jobs), COUNT(N, n_omitted),
+    FIELD(N, name),     FIELD(N, state),  FIELD(N, version),   FIELD(N, age_s),
+    FIELD(N, uptime_s), FIELD(N, n_jobs), FIELD(N, n_omitted),
 };
 
 #define A struct daemon_sample
-static const struct sample_field daemon_fields[] = {
-    TEXT(A, state),
-    TEXT(A, version),
-    TEXT(A, socket),
-    TEXT(A, io),
-    TEXT(A, sensing),
-    TEXT(A, tuner),
-    TEXT(A, problem),
-    COUNT(A, pid),
-    REAL(A, uptime_s),
-    REAL(A, cache_budget_bytes),
-    REAL(A, cache_used_bytes),
-    REAL(A, cache_borrowed_bytes),
-    COUNT(A, prefetch_chunks),
-    COUNT(A, workers),
-    COUNT(A, n_loading),
-    COUNT(A, n_sessions),
-    REAL(A, read_bytes),
-    REAL(A, reads),
-    REAL(A, evictions),
-    REAL(A, read_bytes_per_s),
-    COUNT(A, n_bad),
-    REAL(A, age_s),
-};
+static const struct sample_field daemon_fields[] = {FIELD(A, state),
+						    FIELD(A, version),
+						    FIELD(A, socket),
+						    FIELD(A, io),
+						    FIELD(A, sensing),
+						    FIELD(A, tuner),
+						    FIELD(A, problem),
+						    FIELD(A, pid),
+						    FIELD(A, uptime_s),
+						    FIELD(A, cache_budget_bytes),
+						    FIELD(A, cache_used_bytes),
+						    FIELD(A, cache_borrowed_bytes),
+						    FIELD(A, prefetch_chunks),
+						    FIELD(A, workers),
+						    FIELD(A, n_loading),
+						    FIELD(A, n_sessions),
+						    FIELD(A, read_bytes),
+						    FIELD(A, reads),
+						    FIELD(A, evictions),
+						    FIELD(A, read_bytes_per_s),
+						    FIELD(A, n_bad),
+						    FIELD(A, age_s)};
 
 #define O struct host_sample
 static const struct sample_field host_fields[] = {
-    TEXT(O, name),    COUNT(O, n_cpus),      REAL(O, cpu_ratio),
-    REAL(O, load1),   REAL(O, memory_bytes), REAL(O, available_bytes),
-    REAL(O, psi_cpu), REAL(O, psi_io),       REAL(O, psi_memory),
-    TEXT(O, gpus),
+    FIELD(O, name),    FIELD(O, n_cpus),       FIELD(O, cpu_ratio),
+    FIELD(O, load1),   FIELD(O, memory_bytes), FIELD(O, available_bytes),
+    FIELD(O, psi_cpu), FIELD(O, psi_io),       FIELD(O, psi_memory),
+    FIELD(O, gpus),
 };
 
 #define X struct self_sample
 static const struct sample_field self_fields[] = {
-    TEXT(X, source),       REAL(X, cpu_ratio),  REAL(X, memory_bytes),   REAL(X, bpf_ratio),
-    REAL(X, events_per_s), REAL(X, poll_ratio), REAL(X, analysis_ratio), REAL(X, scan_ratio),
-    REAL(X, draw_ratio),   REAL(X, oldest_s),   REAL(X, cells_per_s),    COUNT(X, n_lost),
-    COUNT(X, n_tasks),
+    FIELD(X, source),       FIELD(X, cpu_ratio),  FIELD(X, memory_bytes),   FIELD(X, bpf_ratio),
+    FIELD(X, events_per_s), FIELD(X, poll_ratio), FIELD(X, analysis_ratio), FIELD(X, scan_ratio),
+    FIELD(X, draw_ratio),   FIELD(X, oldest_s),   FIELD(X, cells_per_s),    FIELD(X, n_lost),
+    FIELD(X, n_tasks),
 };
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tuner/stall_sample.h"
+
 #define DETAIL_MIN_NS     UINT64_C(2000000000)
 #define DETAIL_MAX_NS     UINT64_C(12000000000) /* maximum length of a slice; enough for steps of a second */
 #define DETAIL_STEPS      12                    /* number of steps of each job after which a slice may end */
@@ -41,3 +43,12 @@ enum detail_change { DETAIL_AS_BEFORE, DETAIL_BEGIN, DETAIL_END };
  * rarer slices are. */
 enum detail_change detail_step(struct detail_plan *plan, const struct detail_job *jobs, uint32_t n_jobs,
 			       uint64_t cost_ns, uint64_t now_ns);
+
+/*
+ * Combines the shares of one second from figures of different times: the exact wait of this second, and the
+ * last slice, which gives the division of the rest. wait: share of the second in which the trainer waited for
+ * data; NAN: not known, then the result is the slice's shares. slice: NULL before the first slice; then the
+ * time without waits counts as the device's, and the division of the wait is not known (NAN). All shares that
+ * are known sum to 1.
+ */
+void detail_shares(const struct stall_shares *slice, double wait, struct stall_shares *ret);

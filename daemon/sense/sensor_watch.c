@@ -36,7 +36,6 @@
 #include "sensor.h"
 #include "sensor_detail.h"
 #include "sensor_message.h"
-#include "sensor_shares.h"
 #include "sensor_tally.h"
 
 /* ---- jobs: which ones are watched, the detailed slices, and their results ---- */
@@ -332,7 +331,7 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 			ret->n_trainers = 1;
 	}
 	writes_sample(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
-	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
+	detail_shares(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
 	ret->wait = wait;
 	job->wait = wait;
 	job->ticked = sums;

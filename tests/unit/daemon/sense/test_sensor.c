@@ -11,7 +11,6 @@
 #include "lib/clock.h"
 #include "daemon/sense/sensor_detail.h"
 #include "daemon/sense/sensor_sample.h"
-#include "daemon/sense/sensor_shares.h"
 #include "daemon/sense/sensor_tally.h"
 #include "tuner/tuner.h"
 
@@ -204,23 +203,23 @@ static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
 	struct stall_shares got;
 
 	/* The wait is this second's. The rest is divided as in the slice. */
-	shares_combine(&slice, 0.7, &got);
+	detail_shares(&slice, 0.7, &got);
 	assert_float_equal(sum(&got), 1, 1e-9);
 	assert_float_equal(got.fetch_stall + got.prep_stall, 0.7, 1e-9);
 	assert_float_equal(got.fetch_stall / got.prep_stall, 3, 1e-9);
 	assert_float_equal(got.device, 0.2, 1e-9);
 	assert_float_equal(got.gpu_wait, 0.05, 1e-9);
-	shares_combine(&slice, 0, &got);
+	detail_shares(&slice, 0, &got);
 	assert_float_equal(sum(&got), 1, 1e-9);
 	assert_float_equal(got.fetch_stall, 0, 1e-9);
 	/* The wait of this second is unknown, so all is divided as in the slice. */
-	shares_combine(&slice, NAN, &got);
+	detail_shares(&slice, NAN, &got);
 	assert_memory_equal(&got, &slice, sizeof(got));
 	/* Without a slice, only the wait is known. */
-	shares_combine(NULL, 0.25, &got);
+	detail_shares(NULL, 0.25, &got);
 	assert_float_equal(got.device, 0.75, 1e-9);
 	assert_true(isnan(got.fetch_stall) && isnan(got.cpu_starved));
-	shares_combine(NULL, NAN, &got);
+	detail_shares(NULL, NAN, &got);
 	assert_true(isnan(got.device) && isnan(got.gpu_wait) && isnan(got.fetch_stall) &&
 		    isnan(got.prep_stall) && isnan(got.checkpoint_stall) && isnan(got.cpu_starved) &&
 		    isnan(got.other));

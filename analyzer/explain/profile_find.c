@@ -408,14 +408,9 @@ static void images_add(const struct profile_metadata *metadata, const struct pro
 #define FUNCTIONS_MAX 256
 #define STACKS_MAX    2000
 
-/* A row of a table: the texts that make it distinct, and its samples. */
-struct row {
-	char *name, *library, *caller;
-	uint64_t n_samples;
-};
-
+/* Rows of a table. Their texts make them distinct. */
 struct rows {
-	struct row *items;
+	struct profile_item *items;
 	size_t n;
 };
 
@@ -426,7 +421,7 @@ static int text_compare(const char *a, const char *b)
 
 static int row_compare(const void *left, const void *right)
 {
-	const struct row *a = left, *b = right;
+	const struct profile_item *a = left, *b = right;
 	int r = text_compare(a->name, b->name);
 
 	if (r == 0)
@@ -436,14 +431,14 @@ static int row_compare(const void *left, const void *right)
 
 static int count_compare(const void *left, const void *right)
 {
-	const struct row *a = left, *b = right;
+	const struct profile_item *a = left, *b = right;
 
 	if (a->n_samples != b->n_samples)
 		return a->n_samples > b->n_samples ? -1 : 1;
 	return row_compare(left, right);
 }
 
-static void row_free(struct row *row)
+static void row_free(struct profile_item *row)
 {
 	free(row->name);
 	free(row->library);
@@ -460,9 +455,9 @@ static void rows_free(struct rows *rows)
 /* Texts are copied; "" becomes NULL. */
 static int rows_add(struct rows *rows, const char *name, const char *library, const char *caller, uint64_t n)
 {
-	struct row *row = &rows->items[rows->n++];
+	struct profile_item *row = &rows->items[rows->n++];
 
-	*row = (struct row){.n_samples = n};
+	*row = (struct profile_item){.n_samples = n};
 	row->name = strdup(name);
 	if (library && *library)
 		row->library = strdup(library);
@@ -480,7 +475,7 @@ static void rows_merge(struct rows *rows)
 
 	qsort(rows->items, rows->n, sizeof(*rows->items), row_compare);
 	for (size_t i = 0; i < rows->n;) {
-		struct row merged = rows->items[i];
+		struct profile_item merged = rows->items[i];
 		uint64_t best = 0, sum = 0;
 		size_t k = i, winner = i;
 
@@ -510,22 +505,14 @@ static void rows_merge(struct rows *rows)
 		qsort(rows->items, rows->n, sizeof(*rows->items), count_compare);
 }
 
-static int items_take(struct rows *rows, size_t max, struct profile_item **ret_items, size_t *ret_n)
+/* Moves the first rows out of the table. */
+static void rows_take(struct rows *rows, size_t max, struct profile_item **ret_items, size_t *ret_n)
 {
-	size_t n = rows->n < max ? rows->n : max;
-	struct profile_item *items = calloc(n + 1, sizeof(*items));
-
-	if (!items)
-		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		struct row *row = &rows->items[i];
-
-		items[i] = (struct profile_item){row->name, row->library, row->caller, row->n_samples};
-		*row = (struct row){0};
-	}
-	*ret_items = items;
-	*ret_n = n;
-	return 0;
+	while (rows->n > max)
+		row_free(&rows->items[--rows->n]);
+	*ret_items = steal_pointer(rows->items);
+	*ret_n = rows->n;
+	rows->n = 0;
 }
 
 static int stacks_take(struct rows *rows, struct profile *profile)
@@ -576,43 +563,31 @@ static int fold(const struct profile_metadata *metadata, const struct profile_gr
 	struct rows libraries = {0}, functions = {0}, stacks = {0};
 	int r = -ENOMEM;
 
-	libraries.items = calloc(n_groups + 1, sizeof(struct row));
-	functions.items = calloc(n_groups + 1, sizeof(struct row));
-	stacks.items = calloc(n_groups + 1, sizeof(struct row));
+	libraries.items = calloc(n_groups + 1, sizeof(struct profile_item));
+	functions.items = calloc(n_groups + 1, sizeof(struct profile_item));
+	stacks.items = calloc(n_groups + 1, sizeof(struct profile_item));
 	if (libraries.items && functions.items && stacks.items)
 		r = rows_fill(metadata, groups, n_groups, &libraries, &functions, &stacks, profile);
 	if (r == 0) {
 		rows_merge(&libraries);
 		rows_merge(&functions);
 		rows_merge(&stacks);
-		r = items_take(&libraries, LIBRARIES_MAX, &profile->libraries, &profile->n_libraries);
-	}
-	if (r == 0)
-		r = items_take(&functions, FUNCTIONS_MAX, &profile->functions, &profile->n_functions);
-	if (r == 0)
+		rows_take(&libraries, LIBRARIES_MAX, &profile->libraries, &profile->n_libraries);
+		rows_take(&functions, FUNCTIONS_MAX, &profile->functions, &profile->n_functions);
 		r = stacks_take(&stacks, profile);
+	}
 	rows_free(&libraries);
 	rows_free(&functions);
 	rows_free(&stacks);
 	return r;
 }
 
-static void items_free(struct profile_item *items, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		free(items[i].name);
-		free(items[i].library);
-		free(items[i].caller);
-	}
-	free(items);
-}
-
 void profile_free(struct profile *profile)
 {
 	if (!profile)
 		return;
-	items_free(profile->libraries, profile->n_libraries);
-	items_free(profile->functions, profile->n_functions);
+	rows_free(&(struct rows){profile->libraries, profile->n_libraries});
+	rows_free(&(struct rows){profile->functions, profile->n_functions});
 	for (size_t i = 0; i < profile->n_stacks; i++)
 		free(profile->stacks[i].frames);
 	free(profile->stacks);

@@ -24,87 +24,6 @@
 #include "lib/psi.h"
 #include "analyzer/collect/sampler_sources.h"
 
-/* GPU findings of `check`: whether there is a driver library to probe, and NVML. */
-
-struct check_gpu {
-	bool has_driver; /* detail: the functions that can be probed, or the measurements that are lost */
-	bool has_nvml;
-	char driver_detail[200], nvml_detail[200];
-};
-
-#define DRIVER "libcuda.so.1"
-
-static bool is_in(const char *folder, size_t length, char *path, size_t size)
-{
-	if (!length || (size_t)snprintf(path, size, "%.*s/" DRIVER, (int)length, folder) >= size)
-		return false;
-	return access(path, R_OK) == 0;
-}
-
-static bool driver_find(char *path, size_t size)
-{
-	static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",
-					      "/usr/lib64",
-					      "/usr/lib",
-					      "/usr/lib/x86_64-linux-gnu/nvidia/current",
-					      "/usr/local/nvidia/lib64",
-					      "/usr/lib/wsl/lib",
-					      "/run/opengl-driver/lib"};
-	const char *at = getenv("LD_LIBRARY_PATH");
-
-	while (at && *at) {
-		size_t length = strcspn(at, ":");
-
-		if (is_in(at, length, path, size))
-			return true;
-		at += length + (at[length] == ':');
-	}
-	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
-		if (is_in(folders[i], strlen(folders[i]), path, size))
-			return true;
-	return false;
-}
-
-static void check_driver(struct check_gpu *gpu)
-{
-	struct gpu_probes probes;
-	char path[512];
-	int r;
-
-	if (!driver_find(path, sizeof(path))) {
-		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
-			 "no " DRIVER
-			 " here: GPU waits cannot be told from other waits, unless the job brings its "
-			 "own copy");
-		return;
-	}
-	r = gpu_probes_count(path, &probes);
-	if (r < 0) {
-		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail), "%s: %s", path, strerror(-r));
-		return;
-	}
-	gpu->has_driver = probes.n_probed > 0;
-	snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
-		 "%s: %u functions to probe, %u of them at a higher cost, %u not in this driver", path,
-		 probes.n_probed, probes.n_expensive, probes.n_missing);
-}
-
-/* Searches like the dynamic loader: LD_LIBRARY_PATH, then the usual folders. A job in a container has its
- * own library. */
-static void check_gpu_find(struct check_gpu *ret_gpu)
-{
-	struct check_gpu gpu = {0};
-	struct error err = ERROR_INIT;
-	struct nvml *nvml = NULL;
-
-	check_driver(&gpu);
-	gpu.has_nvml = nvml_open(&nvml, &err) == 0;
-	snprintf(gpu.nvml_detail, sizeof(gpu.nvml_detail), "%s%s", gpu.has_nvml ? "works" : err.text,
-		 gpu.has_nvml ? "" : ": no GPU utilization to compare with the probes");
-	nvml_close(nvml);
-	*ret_gpu = gpu;
-}
-
 #define CAPABILITY_SYS_PTRACE 19
 #define CAPABILITY_SYS_ADMIN  21
 #define CAPABILITY_PERFMON    38
@@ -382,13 +301,74 @@ static void check_psi(struct report *report)
 }
 
 /* Reports the GPU libraries as OK even if they are missing: a machine without a GPU lacks nothing. */
+#define DRIVER "libcuda.so.1"
+
+static bool is_in(const char *folder, size_t length, char *path, size_t size)
+{
+	if (!length || (size_t)snprintf(path, size, "%.*s/" DRIVER, (int)length, folder) >= size)
+		return false;
+	return access(path, R_OK) == 0;
+}
+
+/* Searches like the dynamic loader: LD_LIBRARY_PATH, then the usual folders. A job in a container has its
+ * own library. */
+static bool driver_find(char *path, size_t size)
+{
+	static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu",
+					      "/usr/lib64",
+					      "/usr/lib",
+					      "/usr/lib/x86_64-linux-gnu/nvidia/current",
+					      "/usr/local/nvidia/lib64",
+					      "/usr/lib/wsl/lib",
+					      "/run/opengl-driver/lib"};
+	const char *at = getenv("LD_LIBRARY_PATH");
+
+	while (at && *at) {
+		size_t length = strcspn(at, ":");
+
+		if (is_in(at, length, path, size))
+			return true;
+		at += length + (at[length] == ':');
+	}
+	for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++)
+		if (is_in(folders[i], strlen(folders[i]), path, size))
+			return true;
+	return false;
+}
+
+static void check_driver(struct report *report)
+{
+	struct gpu_probes probes;
+	char path[512];
+	int r;
+
+	if (!driver_find(path, sizeof(path))) {
+		add(report, FINDING_OK, "libcuda", "",
+		    "no " DRIVER
+		    " here: GPU waits cannot be told from other waits, unless the job brings its own copy");
+		return;
+	}
+	r = gpu_probes_count(path, &probes);
+	if (r < 0)
+		add(report, FINDING_OK, "libcuda", "", "%s: %s", path, strerror(-r));
+	else
+		add(report, FINDING_OK, "libcuda", "",
+		    "%s: %u functions to probe, %u of them at a higher cost, %u not in this driver", path,
+		    probes.n_probed, probes.n_expensive, probes.n_missing);
+}
+
 static void check_gpu(struct report *report)
 {
-	struct check_gpu gpu;
+	struct error err = ERROR_INIT;
+	struct nvml *nvml = NULL;
 
-	check_gpu_find(&gpu);
-	add(report, FINDING_OK, "libcuda", "", "%s", gpu.driver_detail);
-	add(report, FINDING_OK, "nvml", "", "%s", gpu.nvml_detail);
+	check_driver(report);
+	if (nvml_open(&nvml, &err) == 0)
+		add(report, FINDING_OK, "nvml", "", "works");
+	else
+		add(report, FINDING_OK, "nvml", "", "%s: no GPU utilization to compare with the probes",
+		    err.text);
+	nvml_close(nvml);
 }
 
 static void check_sampler(struct report *report)

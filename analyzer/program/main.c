@@ -116,8 +116,8 @@ static bool was_stopped(int status)
 static bool has_few_steps(const char *path, uint32_t trainer_tid, size_t *ret_steps)
 {
 	const struct recording_analysis_options how = {.trainer_tid = trainer_tid};
-	struct recording *recording = NULL;
-	struct analysis *analysis = NULL;
+	_cleanup_(recording_closep) struct recording *recording = NULL;
+	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	bool few = recording_open(path, &recording, NULL) == 0 &&
 		   recording_analyze(recording, &how, &analysis, NULL) == 0 &&
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
@@ -127,8 +127,6 @@ static bool has_few_steps(const char *path, uint32_t trainer_tid, size_t *ret_st
 		*ret_steps = analysis->n_steps > analysis->sampled.n_steps_estimated
 				 ? analysis->n_steps
 				 : analysis->sampled.n_steps_estimated;
-	analysis_free(analysis);
-	recording_close(recording);
 	return few;
 }
 
@@ -158,13 +156,11 @@ static bool is_failed_run(const struct options *options, const struct record_res
 /* Writes all events of a recording as the 64-byte records of bpf/event.h, sorted by end_ns, for scripts and
  * tests. */
 
-struct error;
-
 /* Errors: those of recording_open(), such as -EBADMSG, and of the stream, such as -EIO. */
 static int dump_recording(const char *path, FILE *stream, struct error *err)
 {
+	_cleanup_(recording_closep) struct recording *recording = NULL;
 	struct recording_cursor *cursor = NULL;
-	struct recording *recording = NULL;
 	const struct event *event;
 	int r = recording_open(path, &recording, err);
 
@@ -182,7 +178,6 @@ static int dump_recording(const char *path, FILE *stream, struct error *err)
 	else if (!recording_complete(recording))
 		log_warning("%s was cut off: these are the events before the cut", path);
 	recording_cursor_close(cursor);
-	recording_close(recording);
 	return r;
 }
 

@@ -255,11 +255,6 @@ void plan_inputs_free(struct plan_inputs *inputs)
 
 /* ---- recordings -------------------------------------------------------------------------------------- */
 
-static void recording_closep(struct recording **recording)
-{
-	recording_close(*recording);
-}
-
 /* Returns the hits of a page cache that holds the part x of a dataset, of which each epoch reads every file
  * once in random order. */
 static double page_cache_hits(double x)

@@ -89,16 +89,6 @@ static const struct render_format *render_format_by_path(const char *path)
 	return NULL;
 }
 
-static void recording_closep(struct recording **recording)
-{
-	recording_close(*recording);
-}
-
-static void analysis_freep(struct analysis **analysis)
-{
-	analysis_free(*analysis);
-}
-
 static const struct render_format *format_of(const struct render_options *options)
 {
 	const struct render_format *format = NULL;

@@ -193,16 +193,6 @@ static int served_what_if(const char *path, const struct what_if_question *quest
 
 /* ---- recordings -------------------------------------------------------------------------------------- */
 
-static void recording_closep(struct recording **recording)
-{
-	recording_close(*recording);
-}
-
-static void analysis_freep(struct analysis **analysis)
-{
-	analysis_free(*analysis);
-}
-
 static int write_text(FILE *stream, const void *user)
 {
 	return report_what_if_text(stream, user);

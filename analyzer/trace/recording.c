@@ -486,11 +486,6 @@ void recording_discard(struct recording *recording)
 	recording_close(recording);
 }
 
-static void recording_closep(struct recording **recording)
-{
-	recording_close(*recording);
-}
-
 int recording_create(const char *path, struct recording **ret_recording, struct error *err)
 {
 	_cleanup_(recording_closep) struct recording *recording = NULL;

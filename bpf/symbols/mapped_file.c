@@ -25,11 +25,6 @@
 #define RESOLVE_CACHED 0x20 /* Linux 5.12; Debian 11's headers lack it */
 #endif
 
-static void mounts_freep(struct mounts **mounts)
-{
-	mounts_free(*mounts);
-}
-
 static struct mounts *mounts_of(const char *root, pid_t pid)
 {
 	struct mounts *mounts = NULL;

@@ -51,11 +51,6 @@ static bool parse(char *line, struct mount *mount)
 	return true;
 }
 
-static void mounts_freep(struct mounts **mounts)
-{
-	mounts_free(*mounts);
-}
-
 int mounts_read(const char *mountinfo_path, struct mounts **ret_mounts)
 {
 	_cleanup_(mounts_freep) struct mounts *mounts = calloc(1, sizeof(*mounts));

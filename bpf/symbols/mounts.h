@@ -14,6 +14,10 @@ struct mounts;
 /* Reads a mountinfo file (proc(5)). A line that cannot be understood is left out. -errno. */
 int mounts_read(const char *mountinfo_path, struct mounts **ret_mounts);
 void mounts_free(struct mounts *mounts);
+static inline void mounts_freep(struct mounts **mounts)
+{
+	mounts_free(*mounts);
+}
 
 /* device is the kernel's dev_t, as in s_dev; inner is an absolute path within the file system. Writes at most
  * size bytes, with the NUL; a longer path is cut. -ENOENT: not mounted here; path is then a copy of inner. */

@@ -234,6 +234,10 @@ struct analysis {
 int analysis_run(const struct analysis_input *input, struct analysis **ret_analysis, struct error *err);
 
 void analysis_free(struct analysis *analysis);
+static inline void analysis_freep(struct analysis **analysis)
+{
+	analysis_free(*analysis);
+}
 
 /* Returns false for compiling if no Python stack was sampled: its share is then 0, and its time is part of
  * other shares. All other shares are known. */

@@ -114,6 +114,10 @@ int recording_finish(struct recording *recording, struct error *err);
 
 /* NULL is fine. Without recording_finish(), a recording that was written stays incomplete. */
 void recording_close(struct recording *recording);
+static inline void recording_closep(struct recording **recording)
+{
+	recording_close(*recording);
+}
 
 /* Closes the recording like recording_close(), and removes the file. */
 void recording_discard(struct recording *recording);

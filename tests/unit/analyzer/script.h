@@ -39,11 +39,6 @@ struct script {
 	uint64_t last_tick[1024], exec_tick[1024]; /* by tid */
 };
 
-static inline void analysis_freep(struct analysis **analysis)
-{
-	analysis_free(*analysis);
-}
-
 static inline uint64_t at(uint64_t tick)
 {
 	return SCRIPT_BASE_NS + tick * TICK_NS;

@@ -2,7 +2,7 @@
 foreach(module cluster_name knob private_copies protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group decoded batch_buffers io job job_cores keeper lane_table borrow options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_link serving_knobs order_far batch_wait batch_write order order_need settings shared_memory small_cache stage_index stage_pace unpack usage_totals views decoded_scale work_turns)
+foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group decoded batch_buffers io job job_cores keeper lane_table borrow options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_link serving_knobs order_far batch_wait batch_write order order_need settings shared_memory small_cache stage_index stage_pace unpack usage_totals views decoded_scale pool_turns)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
 diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the module cluster

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "lib/clock.h"
+#include "lib/container_of.h"
 
 #define IDLE_S             5                /* time after which a thread without work ends */
 #define CHARGE_INTERVAL_NS (NS_PER_S / 100) /* minimum interval between charges of running tasks */
@@ -27,13 +28,49 @@ struct pool_worker {
 	clockid_t clock;
 };
 
+#define WORK_BUCKETS 64
+
+/* Maximum by which a user's usage may be below that of others. The user makes up for missed turns at once,
+ * and others must not wait long for that. */
+#define BEHIND_NS UINT64_C(500000000)
+
+struct work_user {
+	struct work_user *next; /* next in its bucket */
+	struct work_user *busy_next, **busy_link;
+	uint32_t uid;
+	uint32_t n_lanes; /* lanes with tasks that wait or run */
+	uint32_t n_running, n_paused;
+	uint32_t limit;   /* maximum number of tasks that run at one time */
+	uint64_t mean_ns; /* mean cost of a task */
+	struct turn turn;
+	struct turns turns; /* turns among the user's lanes */
+	/* Lanes that may run another task. ready: a short task or a paused one; fresh: only a new long
+	 * task. */
+	struct turn_queue ready, fresh;
+	struct turn_entry entry; /* entry in work_turns.idle */
+};
+
+struct work_turns {
+	uint32_t n_workers; /* number of threads that may work */
+	uint32_t n_users;   /* users with tasks that wait or run */
+	struct turns turns;
+	struct turn_queue idle; /* users without running or paused tasks */
+	struct work_user *busy; /* all other users; at most as many as there are running and paused tasks */
+	struct work_user *users[WORK_BUCKETS];
+	struct work_user *fallback; /* the user to charge if memory for a further user's record runs out */
+};
+
+struct choice {
+	struct pool_lane *lane;
+	enum work_kind kind;
+};
+
 struct pool {
 	pthread_mutex_t lock; /* guards all but the loop thread's fields */
 	struct work_turns turns;
 	struct pool_lane own;
 	struct pool_queue ready; /* tasks that have a place, but no thread yet */
 	struct pool_queue out;
-	uint32_t target;   /* number of threads that may work */
 	uint32_t n_places; /* places taken by tasks that run or are ready */
 	uint32_t n_ready;
 	uint32_t n_threads;
@@ -88,6 +125,291 @@ static uint64_t cpu_ns(clockid_t clock)
 	return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec : 0;
 }
 
+/*
+ * ---- turns of users and of their lanes ----
+ *
+ * Workers are shared among the users who want one, and a user's share among his lanes, however many there
+ * are. Both go by turns (turns.h), measured by the cost of tasks. At its start a task is charged the mean
+ * cost of the user's tasks, and later its actual cost so far. While others have tasks waiting, no user gets
+ * more workers than his share; otherwise he may have all. No function here reads a clock, blocks or locks.
+ */
+
+static struct work_user **bucket_of(struct work_turns *t, uint32_t uid)
+{
+	return &t->users[uid % WORK_BUCKETS];
+}
+
+/* Forgets idle users of the bucket, but only after others have used as much: leaving and coming back must not
+ * clear a debt. */
+static void forget_users(const struct work_turns *t, struct work_user **bucket)
+{
+	for (struct work_user **link = bucket; *link;) {
+		struct work_user *u = *link;
+
+		if (u == t->fallback || u->n_lanes > 0 || (t->n_users > 0 && u->turn.used > t->turns.now)) {
+			link = &u->next;
+			continue;
+		}
+		*link = u->next;
+		free(u);
+	}
+}
+
+/* Does not access the lanes. */
+static void work_turns_free(struct work_turns *t)
+{
+	for (uint32_t i = 0; i < WORK_BUCKETS; i++) {
+		while (t->users[i]) {
+			struct work_user *u = t->users[i];
+
+			t->users[i] = u->next;
+			free(u);
+		}
+	}
+}
+
+static struct work_user *user_of(struct work_turns *t, uint32_t uid)
+{
+	struct work_user **bucket = bucket_of(t, uid), *u = *bucket;
+
+	while (u && u->uid != uid)
+		u = u->next;
+	if (u)
+		return u;
+	forget_users(t, bucket);
+	u = calloc(1, sizeof(*u));
+	if (!u)
+		return NULL;
+	*u = (struct work_user){.next = *bucket, .uid = uid, .limit = UINT32_MAX};
+	*bucket = u;
+	return u;
+}
+
+/* fallback: uid to charge for tasks of a user who cannot be recorded for lack of memory. -ENOMEM. */
+static int work_turns_init(struct work_turns *t, uint32_t fallback)
+{
+	*t = (struct work_turns){.n_workers = 1};
+	t->fallback = user_of(t, fallback);
+	return t->fallback ? 0 : -ENOMEM;
+}
+
+static uint32_t share_of(const struct work_turns *t)
+{
+	uint32_t n = t->n_users > 0 ? t->n_users : 1;
+
+	return t->n_workers > n ? (t->n_workers + n - 1) / n : 1;
+}
+
+/* Returns false while the user has many paused tasks: each holds a process, so no further task may begin. */
+static bool may_begin(const struct work_turns *t, const struct work_user *u)
+{
+	return u->n_paused < 2 * share_of(t);
+}
+
+/* Puts the lane into the right queue of its user after a change. */
+static void lane_place(struct pool_lane *lane)
+{
+	struct work_user *u = lane->user;
+
+	turn_queue_remove(&lane->entry);
+	if (lane->n_running >= lane->limit)
+		return;
+	if (lane->n[WORK_SHORT] > 0 || lane->n[WORK_PAUSED] > 0)
+		turn_queue_add(&u->ready, &lane->entry, lane->turn.used);
+	else if (lane->n[WORK_LONG] > 0)
+		turn_queue_add(&u->fresh, &lane->entry, lane->turn.used);
+}
+
+static void user_place(struct work_turns *t, struct work_user *u)
+{
+	bool is_busy = u->n_running > 0 || u->n_paused > 0;
+
+	turn_queue_remove(&u->entry);
+	if (is_busy && !u->busy_link) {
+		u->busy_next = t->busy;
+		u->busy_link = &t->busy;
+		if (u->busy_next)
+			u->busy_next->busy_link = &u->busy_next;
+		t->busy = u;
+	} else if (!is_busy && u->busy_link) {
+		*u->busy_link = u->busy_next;
+		if (u->busy_next)
+			u->busy_next->busy_link = u->busy_link;
+		u->busy_link = NULL;
+	}
+	if (!is_busy && (u->ready.first || u->fresh.first))
+		turn_queue_add(&t->idle, &u->entry, u->turn.used);
+}
+
+static bool is_active(const struct pool_lane *lane)
+{
+	return lane->n_running + lane->n[WORK_SHORT] + lane->n[WORK_LONG] + lane->n[WORK_PAUSED] > 0;
+}
+
+static void place(struct work_turns *t, struct pool_lane *lane)
+{
+	struct work_user *u = lane->user;
+
+	lane_place(lane);
+	if (!is_active(lane)) {
+		lane->user = NULL;
+		if (--u->n_lanes == 0)
+			t->n_users--;
+	}
+	user_place(t, u);
+}
+
+/* Records that one more task waits. */
+static void work_add(struct work_turns *t, struct pool_lane *lane, enum work_kind kind)
+{
+	struct work_user *u = lane->user;
+
+	if (!u) {
+		u = user_of(t, lane->uid);
+		u = u ? u : t->fallback;
+		if (u->n_lanes++ == 0) {
+			t->n_users++;
+			turn_enter(&t->turns, &u->turn, 0);
+		}
+		lane->user = u;
+		u->limit = lane->user_limit;
+		turn_enter(&u->turns, &lane->turn, 0);
+	}
+	lane->n[kind]++;
+	place(t, lane);
+}
+
+static struct pool_lane *first_lane(const struct work_turns *t, const struct work_user *u)
+{
+	const struct turn_entry *ready = u->ready.first, *fresh = may_begin(t, u) ? u->fresh.first : NULL;
+
+	if (ready && fresh)
+		return container_of(fresh->used < ready->used ? fresh : ready, struct pool_lane, entry);
+	return ready   ? container_of(ready, struct pool_lane, entry)
+	       : fresh ? container_of(fresh, struct pool_lane, entry)
+		       : NULL;
+}
+
+static enum work_kind next_kind(const struct work_turns *t, const struct pool_lane *lane)
+{
+	bool is_fresh = lane->n[WORK_LONG] > 0 && may_begin(t, lane->user);
+	bool is_long = lane->n[WORK_PAUSED] > 0 || is_fresh;
+
+	if (lane->n[WORK_SHORT] > 0 && (lane->was_long || !is_long))
+		return WORK_SHORT;
+	return lane->n[WORK_PAUSED] > 0 ? WORK_PAUSED : WORK_LONG;
+}
+
+/* Returns true if user u goes before user v. u_running, v_running: their running tasks, without the task in
+ * question. */
+static bool goes_first(const struct work_turns *t, const struct work_user *u, uint32_t u_running,
+		       const struct work_user *v, uint32_t v_running)
+{
+	bool u_has_less = u_running < share_of(t), v_has_less = v_running < share_of(t);
+
+	return u_has_less != v_has_less ? u_has_less : u->turn.used < v->turn.used;
+}
+
+/* Chooses the next task. gives: the user whose running task would give up its place for it; NULL: none. */
+static bool choose(const struct work_turns *t, const struct work_user *gives, struct choice *ret)
+{
+	const struct work_user *best =
+	    t->idle.first ? container_of(t->idle.first, struct work_user, entry) : NULL;
+
+	for (const struct work_user *u = t->busy; u; u = u->busy_next) {
+		if (u->n_running - (u == gives) < u->limit && first_lane(t, u) &&
+		    (!best || goes_first(t, u, u->n_running, best, best->n_running)))
+			best = u;
+	}
+	if (!best)
+		return false;
+	ret->lane = first_lane(t, best);
+	ret->kind = next_kind(t, ret->lane);
+	return true;
+}
+
+static void charge_turn(struct pool_lane *lane, uint64_t ns)
+{
+	turn_charge(&lane->turn, ns, TURN_WEIGHT);
+	turn_charge(&lane->user->turn, ns, TURN_WEIGHT);
+}
+
+/* Records that the chosen task runs. Returns its expected cost, which is charged. */
+static uint64_t work_begin(struct work_turns *t, const struct choice *choice)
+{
+	struct pool_lane *lane = choice->lane;
+	struct work_user *u = lane->user;
+
+	turn_enter(&t->turns, &u->turn, BEHIND_NS);
+	turn_enter(&u->turns, &lane->turn, BEHIND_NS);
+	turns_reach(&t->turns, (int64_t)u->turn.used);
+	turns_reach(&u->turns, (int64_t)lane->turn.used);
+	charge_turn(lane, u->mean_ns);
+	lane->n[choice->kind]--;
+	lane->n_running++;
+	lane->was_long = choice->kind != WORK_SHORT;
+	u->n_running++;
+	u->n_paused -= choice->kind == WORK_PAUSED;
+	place(t, lane);
+	return u->mean_ns;
+}
+
+/* Charges a task up to its cost so far. *charged: the amount charged for it so far, at first from
+ * work_begin(); 0 for work outside of tasks. Charges nothing if no task of the lane waits or runs: a lane
+ * that comes back gets no credit anyway. */
+static void work_charge(struct pool_lane *lane, uint64_t cost, uint64_t *charged)
+{
+	if (cost <= *charged || !lane->user)
+		return;
+	charge_turn(lane, cost - *charged);
+	*charged = cost;
+	lane_place(lane);
+}
+
+/* Returns true if a running long task should pause because another task's turn comes first. */
+static bool work_is_over(const struct work_turns *t, const struct pool_lane *lane)
+{
+	const struct work_user *u = lane->user;
+	struct choice other;
+
+	if (!choose(t, u, &other))
+		return false;
+	if (other.lane->user != u)
+		return goes_first(t, other.lane->user, other.lane->user->n_running, u, u->n_running - 1);
+	return other.lane == lane ? other.kind == WORK_SHORT : other.lane->turn.used < lane->turn.used;
+}
+
+/* Replaces the charged amount by the cost. Usage may go down: unsigned arithmetic wraps correctly. */
+static void settle(struct pool_lane *lane, uint64_t cost, uint64_t *charged)
+{
+	lane->turn.used += cost - *charged;
+	lane->user->turn.used += cost - *charged;
+	*charged = cost;
+}
+
+/* Records that a long task pauses. cost: its cost so far. */
+static void work_pause(struct work_turns *t, struct pool_lane *lane, uint64_t cost, uint64_t *charged)
+{
+	settle(lane, cost, charged);
+	lane->n_running--;
+	lane->user->n_running--;
+	lane->n[WORK_PAUSED]++;
+	lane->user->n_paused++;
+	place(t, lane);
+}
+
+/* Records that a task has ended. cost: its total cost. */
+static void work_end(struct work_turns *t, struct pool_lane *lane, uint64_t cost, uint64_t charged)
+{
+	struct work_user *u = lane->user;
+
+	settle(lane, cost, &charged);
+	u->mean_ns = (u->mean_ns * 7 + cost) / 8;
+	lane->n_running--;
+	u->n_running--;
+	place(t, lane);
+}
+
 /* ---- cost of tasks ------------------------------------------------------------------------------------- */
 
 /* Returns the task's cost so far, and adds the CPU time used since the last call to its lane. */
@@ -105,7 +427,7 @@ static uint64_t cost_ns(struct pool_task *task, clockid_t clock, uint64_t now_ns
 
 static void charge(struct pool_task *task, clockid_t clock, uint64_t now_ns)
 {
-	work_charge(&task->lane->turns, cost_ns(task, clock, now_ns), &task->charged_ns);
+	work_charge(task->lane, cost_ns(task, clock, now_ns), &task->charged_ns);
 }
 
 /* Charges tasks while they run. Otherwise a user with long tasks would get further workers as if the tasks
@@ -177,10 +499,9 @@ static void wake_sleeping(struct pool *p)
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-static void give_place(struct pool *p, const struct work_choice *choice)
+static void give_place(struct pool *p, const struct choice *choice)
 {
-	struct pool_lane *lane = (struct pool_lane *)choice->lane;
-	struct pool_task *task = queue_pop(&lane->waiting[choice->kind]);
+	struct pool_task *task = queue_pop(&choice->lane->waiting[choice->kind]);
 	uint64_t charged_ns = work_begin(&p->turns, choice);
 
 	p->n_places++;
@@ -201,11 +522,11 @@ static void give_place(struct pool *p, const struct work_choice *choice)
  * does this. */
 static void give_places(struct pool *p)
 {
-	struct work_choice choice;
+	struct choice choice;
 
-	if (p->n_places < p->target)
+	if (p->n_places < p->turns.n_workers)
 		charge_running(p);
-	while (p->n_places < p->target && work_choose(&p->turns, &choice) &&
+	while (p->n_places < p->turns.n_workers && choose(&p->turns, NULL, &choice) &&
 	       (choice.kind == WORK_PAUSED || has_thread(p)))
 		give_place(p, &choice);
 }
@@ -220,8 +541,7 @@ static void finish_task(struct pool *p, struct pool_worker *w, struct pool_task 
 	bool first = !p->out.head;
 
 	task->so_far_ns = task->elsewhere_ns;
-	work_end(&p->turns, &task->lane->turns, cost_ns(task, w->clock, clock_monotonic_ns()),
-		 task->charged_ns);
+	work_end(&p->turns, task->lane, cost_ns(task, w->clock, clock_monotonic_ns()), task->charged_ns);
 	w->task = NULL;
 	p->n_places--;
 	queue_push(&p->out, task);
@@ -284,8 +604,8 @@ static bool wait_for_work(struct pool *p, struct pool_worker *w)
 /* Returns true if there are more threads without a task than there can be places for. */
 static bool is_surplus(const struct pool *p)
 {
-	return p->n_free > p->target ||
-	       p->n_places + p->n_free > p->target + 1; /* one extra thread for a task that pauses */
+	return p->n_free > p->turns.n_workers ||
+	       p->n_places + p->n_free > p->turns.n_workers + 1; /* one extra thread for a task that pauses */
 }
 
 static void *worker_run(void *argument)
@@ -325,7 +645,7 @@ bool pool_turn_is_over(struct pool *p, struct pool_task *task, uint64_t elsewher
 	task->so_far_ns = elsewhere_ns;
 	charge(task, task->worker->clock, clock_monotonic_ns());
 	charge_running(p);
-	over = p->n_places > p->target || (work_is_over(&p->turns, &task->lane->turns) && has_thread(p));
+	over = p->n_places > p->turns.n_workers || (work_is_over(&p->turns, task->lane) && has_thread(p));
 	pthread_mutex_unlock(&p->lock);
 	return over;
 }
@@ -336,9 +656,9 @@ void pool_pause(struct pool *p, struct pool_task *task)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	pthread_mutex_lock(&p->lock);
-	w->is_called = p->n_places <= p->target && !has_thread(p); /* no other task could run */
+	w->is_called = p->n_places <= p->turns.n_workers && !has_thread(p); /* no other task could run */
 	if (!w->is_called) {
-		work_pause(&p->turns, &task->lane->turns, cost_ns(task, w->clock, now_ns), &task->charged_ns);
+		work_pause(&p->turns, task->lane, cost_ns(task, w->clock, now_ns), &task->charged_ns);
 		task->held_ns += now_ns - task->since_ns;
 		task->since_ns = 0;
 		queue_push(&task->lane->waiting[WORK_PAUSED], task);
@@ -377,7 +697,7 @@ void pool_set_workers(struct pool *p, uint32_t workers)
 	if (workers > POOL_MAX_WORKERS)
 		workers = POOL_MAX_WORKERS;
 	pthread_mutex_lock(&p->lock);
-	p->target = p->turns.n_workers = workers;
+	p->turns.n_workers = workers;
 	give_places(p);
 	while (p->sleeping) /* surplus threads end */
 		wake_sleeping(p);
@@ -441,7 +761,7 @@ static void submit(struct pool *p, struct pool_lane *lane, struct pool_task *tas
 	pthread_mutex_lock(&p->lock);
 	task->lane = lane ? lane : &p->own;
 	task->since_ns = 0;
-	work_add(&p->turns, &task->lane->turns, kind_of(task));
+	work_add(&p->turns, task->lane, kind_of(task));
 	push(&task->lane->waiting[kind_of(task)], task);
 	give_places(p);
 	pthread_mutex_unlock(&p->lock);
@@ -459,7 +779,7 @@ void pool_submit_first(struct pool *p, struct pool_lane *lane, struct pool_task 
 
 uint32_t pool_workers(const struct pool *p)
 {
-	return p->target; /* written only on the loop thread */
+	return p->turns.n_workers; /* written only on the loop thread */
 }
 
 uint32_t pool_threads(struct pool *p)
@@ -502,8 +822,7 @@ void pool_free(struct pool *p)
 
 void pool_lane_init(struct pool_lane *lane, uint32_t uid)
 {
-	*lane = (struct pool_lane){.cpu_ns = 0};
-	work_lane_init(&lane->turns, uid);
+	*lane = (struct pool_lane){.uid = uid, .limit = UINT32_MAX, .user_limit = UINT32_MAX};
 	for (int i = 0; i < WORK_N_KINDS; i++)
 		queue_init(&lane->waiting[i]);
 }
@@ -511,7 +830,9 @@ void pool_lane_init(struct pool_lane *lane, uint32_t uid)
 void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 {
 	pthread_mutex_lock(&p->lock);
-	work_limit(&p->turns, &lane->turns, limit);
+	lane->limit = limit < 1 ? 1 : limit;
+	if (lane->user)
+		place(&p->turns, lane);
 	give_places(p);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -519,22 +840,24 @@ void pool_lane_limit(struct pool *p, struct pool_lane *lane, uint32_t limit)
 void pool_lane_limit_user(struct pool *p, struct pool_lane *lane, uint32_t limit)
 {
 	pthread_mutex_lock(&p->lock);
-	work_limit_user(&lane->turns, limit);
+	lane->user_limit = limit < 1 ? 1 : limit;
+	if (lane->user)
+		lane->user->limit = lane->user_limit;
 	give_places(p);
 	pthread_mutex_unlock(&p->lock);
 }
 
 uint32_t pool_lane_workers(const struct pool *p, const struct pool_lane *lane)
 {
-	uint32_t n = lane->turns.limit < lane->turns.user_limit ? lane->turns.limit : lane->turns.user_limit;
+	uint32_t n = lane->limit < lane->user_limit ? lane->limit : lane->user_limit;
 
-	return n < p->target ? n : p->target;
+	return n < p->turns.n_workers ? n : p->turns.n_workers;
 }
 
 void pool_lane_charge(struct pool *p, struct pool_lane *lane, uint64_t cpu_ns)
 {
 	pthread_mutex_lock(&p->lock);
-	work_charge(&lane->turns, cpu_ns, &(uint64_t){0});
+	work_charge(lane, cpu_ns, &(uint64_t){0});
 	pthread_mutex_unlock(&p->lock);
 	atomic_fetch_add_explicit(&lane->cpu_ns, cpu_ns, memory_order_relaxed);
 }

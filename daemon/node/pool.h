@@ -5,8 +5,8 @@
  * CPU workers: threads behind a queue in and a queue out. work() runs on a worker, done() on the loop's
  * thread afterwards. A task is the caller's memory and must live until its done().
  *
- * Tasks queue in lanes. work_turns.h decides whose turn it is: first among users, then among a user's lanes.
- * A lane's limit is how many of its tasks run at one time. A task costs the CPU time of its thread plus the
+ * Tasks queue in lanes. They take turns: first among users, then among a user's lanes (turns.h). A lane's
+ * limit is how many of its tasks run at one time. A task costs the CPU time of its thread plus the
  * CPU time that it used in other processes. A long task costs at least the time for which it occupied its
  * worker. Both are read from clocks while it runs.
  *
@@ -22,11 +22,13 @@
 #include <stdint.h>
 #include <uv.h>
 
-#include "work_turns.h"
+#include "turn_queue.h"
+#include "turns.h"
 
 struct pool;
 struct pool_lane;
 struct pool_worker;
+struct work_user;
 
 struct pool_task {
 	void (*work)(struct pool_task *task);
@@ -43,13 +45,28 @@ struct pool_task {
 	uint64_t so_far_ns, used_ns;     /* CPU time so far: in other processes, and in total */
 };
 
+enum work_kind {
+	WORK_SHORT,  /* runs to its end */
+	WORK_LONG,   /* may be paused */
+	WORK_PAUSED, /* a long task that was begun */
+	WORK_N_KINDS,
+};
+
 struct pool_queue {
 	struct pool_task *head, **tail;
 };
 
 /* Allocated by the caller; must live until its last task's done(). Its fields are private to the pool. */
 struct pool_lane {
-	struct work_lane turns;
+	uint32_t uid;
+	uint32_t limit;      /* maximum number of its tasks that run at one time */
+	uint32_t user_limit; /* limit for all tasks of its user together; equal for all lanes of one user */
+	uint32_t n[WORK_N_KINDS], n_running;
+	bool was_long; /* kind of its last task: short and long tasks alternate, so that neither kind waits
+			  for all tasks of the other */
+	struct turn turn;
+	struct work_user *user; /* NULL: no task of the lane waits or runs */
+	struct turn_entry entry;
 	struct pool_queue waiting[WORK_N_KINDS];
 	_Atomic uint64_t cpu_ns;
 };

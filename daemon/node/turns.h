@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Fair scheduling by usage, for resources shared among lanes: workers (work_turns.h), reads (read_turns.h).
+ * Fair scheduling by usage, for resources shared among lanes: workers (pool.h), reads (read_turns.h).
  * The lane with the least usage divided by its weight goes first. A lane that becomes active again gets no
  * credit for its idle time. Pure.
  */

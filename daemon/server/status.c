@@ -231,7 +231,7 @@ static json_t *user_status(const struct server *s, uint32_t uid)
 			continue;
 		serving_job_counters(&s->serving, j, &counters);
 		n++;
-		workers = j->lane.turns.user_limit < workers ? j->lane.turns.user_limit : workers;
+		workers = j->lane.user_limit < workers ? j->lane.user_limit : workers;
 		cache += j->cache_use.bytes;
 		read += counters.read_bytes;
 		node += counters.peer_bytes;

@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A client connection. Shared by connection.c, connection_open.c, server.c and status.c. */
+/* A client connection. Shared by connection.c, server.c and status.c. */
 
 #include "client/transport.h"
 #include "server.h"
 
 struct subset;
-
-/* Timeouts: from the connection to its HELLO; from one part of a subset to the next one, or to the session.
- */
-#define CONNECTION_HELLO_MS  10000
-#define CONNECTION_SUBSET_MS 60000
 
 struct connection {
 	struct connection *next;
@@ -49,20 +44,6 @@ struct connection {
 	struct shared_memory text;  /* reply to its last STATUS, JOBS, WHY or SET */
 };
 
-/* Answers the last request. Returns 0, or a negative errno: call connection_cut() then. -ENOBUFS: the client
- * does not read. */
-int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds);
-/* Ends the connection, and logs the reason if it matters. Batches that the client's process holds stay
- * until it releases them or exits. */
-void connection_cut(struct connection *c, int r);
-int connection_reply_error(struct connection *c, const struct error *err, int code);
-/* Reads nothing more, but notices when the client leaves. */
-void connection_watch_end(struct connection *c);
-/* Starts to open the dataset of a request that was peeked at and is still in the socket. connection_opened()
- * is called later, unless connection_open_cancel() was. */
-int connection_open_dataset(struct connection *c, const struct wire_open_dataset *m);
-void connection_open_cancel(struct connection *c);
-void connection_opened(struct connection *c);
 /* Bytes of the cache that are reserved for the copy of a snapshot that is being opened. */
 uint64_t connection_opening_bytes(const struct connection *c);
 /* All that the connection has reserved: the former, and what the cache's slot_bytes contain already. */

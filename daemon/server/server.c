@@ -504,17 +504,6 @@ static void on_removed(uv_timer_t *timer)
 	cache_drop_removed(&s->serving.cache);
 }
 
-static void on_orphans(uv_timer_t *timer)
-{
-	if (!connection_close_orphans(timer->data))
-		uv_timer_stop(timer);
-}
-
-void server_watch_orphans(struct server *s)
-{
-	uv_timer_start(&s->orphans, on_orphans, SERVER_ORPHAN_MS, SERVER_ORPHAN_MS);
-}
-
 static void on_look_again(uv_timer_t *timer);
 
 static void settle(struct server *s)

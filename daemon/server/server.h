@@ -17,7 +17,6 @@
 
 #define SERVER_DRAIN_MS        5000
 #define SERVER_MAX_CONNECTIONS SCHEDULE_MAX_SESSIONS
-#define SERVER_ORPHAN_MS       200
 /* Number of rate limits for log lines. Each user maps to one; users that map to the same one share it. */
 #define SERVER_LINE_PLACES 64
 
@@ -101,9 +100,6 @@ uint64_t server_idle_ms(const struct server *s);
 /* To be called when the loop has ended. */
 void server_free(struct server *s);
 
-/* Starts to check periodically whether orphaned clients have released their batches. */
-void server_watch_orphans(struct server *s);
-
 /* Returns 0 if clients can connect. -ESHUTDOWN: the server is stopping; -ENOENT: the socket's path
  * is gone, or leads to another file; -EMFILE: no client is accepted at the moment. */
 int server_check_ready(const struct server *s, struct error *err);
@@ -126,6 +122,3 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 struct ucred;
 int connection_new(struct server *server, int fd, const struct ucred *peer);
 void connection_close(struct connection *c);
-/* Closes orphaned connections whose process has released everything. Returns true if other orphaned
- * connections are left. */
-bool connection_close_orphans(struct server *s);

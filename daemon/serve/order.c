@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +123,8 @@ static uint64_t held_batches(const struct order_shape *shape)
 	return shape->views ? (uint64_t)shape->n_slots + 1 : 1;
 }
 
-uint64_t order_need_at_most(const struct order_shape *shape, const uint32_t *samples)
+/* Returns the largest need in chunks, for any order. */
+static uint64_t need_at_most(const struct order_shape *shape, const uint32_t *samples)
 {
 	uint64_t held = held_batches(shape), one, span;
 
@@ -133,8 +135,10 @@ uint64_t order_need_at_most(const struct order_shape *shape, const uint32_t *sam
 	return min_u64(min_u64(held * one, span), shape->n_chunks);
 }
 
-int order_need_bytes(const struct cached_dataset *d, const struct order_shape *shape,
-		     const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes)
+/* Computes the largest need in bytes for one epoch's order. next: plan of the next epoch, whose first batches
+ * may be held together with the last ones of this epoch; NULL: not known yet. -ENOMEM. */
+static int need_bytes(const struct cached_dataset *d, const struct order_shape *shape,
+		      const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes)
 {
 	_cleanup_(freep) uint64_t *sums = sum_windows(d, plan);
 	_cleanup_(freep) uint64_t *next_sums = next ? sum_windows(d, next) : NULL;
@@ -173,9 +177,9 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
 
 #define FORGET 0.75 /* weight of earlier measurements, applied at each window */
 
-/* The client reports how long it waited. A false report only makes its own session read too early or too
- * late. */
-void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now)
+/* Measures the pace, when head has reached the window of this visit, which is counted over all epochs. The
+ * client reports how long it waited. A false report only makes its own session read too early or too late. */
+static void note_pace(struct order *o, uint64_t visit, const struct order_now *now)
 {
 	struct order_pace *p = &o->pace;
 	uint64_t n = visit - p->visit, ns = now->at_ns - p->at_ns, waited_ns = now->waited_ns - p->wait_ns;
@@ -200,7 +204,8 @@ static uint64_t n_held(const struct order *o)
 	return o->dataset->held_bytes / o->dataset->segment_bytes;
 }
 
-uint32_t order_far_most(const struct order *o)
+/* Returns the maximum number of chunks to list beyond head's own. */
+static uint32_t far_most(const struct order *o)
 {
 	uint32_t reach = policy_far_reach(n_held(o));
 
@@ -217,7 +222,8 @@ static uint32_t near(const struct order *o, uint32_t own)
 	return end < o->ahead.n ? (uint32_t)end : o->ahead.n;
 }
 
-uint32_t order_far_ahead(const struct order *o, uint32_t own)
+/* Returns how many of the listed chunks must be read, including head's `own` chunks. */
+static uint32_t far_ahead(const struct order *o, uint32_t own)
 {
 	const struct cached_dataset *d = o->dataset;
 	const struct order_pace *p = &o->pace;
@@ -285,10 +291,10 @@ static int find_need(struct order *o, struct epoch_plan *p)
 {
 	struct epoch_plan *other = &o->plans[(p->epoch + 1) & 1];
 	const struct shuffle_plan *next = other->plan && other->epoch == p->epoch + 1 ? other->plan : NULL;
-	int r = order_need_bytes(o->dataset, &o->shape, p->plan, next, &p->need_bytes);
+	int r = need_bytes(o->dataset, &o->shape, p->plan, next, &p->need_bytes);
 
 	if (r == 0 && other->plan && other->epoch + 1 == p->epoch)
-		r = order_need_bytes(o->dataset, &o->shape, other->plan, p->plan, &other->need_bytes);
+		r = need_bytes(o->dataset, &o->shape, other->plan, p->plan, &other->need_bytes);
 	return r;
 }
 
@@ -311,7 +317,105 @@ static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 	return o->exact && find_need(o, p) < 0 ? NULL : plan;
 }
 
-int order_begin(struct order *o, struct error *err)
+/* ---- open, start, end ---- */
+
+/* Default window, in chunks, of a job with several ranks: equal for all of them. */
+#define RANKS_WINDOW 8
+/* Default window, in chunks, of a job with lanes; each lane has its own window. */
+#define LANES_WINDOW 2
+static int count_samples(struct order *o, struct error *err)
+{
+	const struct snapshot_info *info = &o->dataset->info;
+
+	o->n_samples = o->subset ? subset_count(o->subset) : info->n_samples;
+	o->n_chunks = o->subset ? 0 : info->n_chunks;
+	o->chunk_samples = calloc(info->n_chunks, sizeof(*o->chunk_samples));
+	if (!o->chunk_samples)
+		return error_errno(err, -ENOMEM, "cannot open the session");
+	for (uint64_t i = 0; i < info->n_chunks; i++) {
+		struct snapshot_chunk chunk;
+		int r = snapshot_chunk_get(o->dataset->snapshot, i, &chunk);
+
+		if (r < 0)
+			return error_errno(err, r, "%s: chunk table", o->dataset->path);
+		o->chunk_samples[i] = chunk.n_samples;
+		if (o->subset && subset_count_range(o->subset, chunk.first_sample,
+						    chunk.first_sample + chunk.n_samples) > 0)
+			o->n_chunks++;
+	}
+	return 0;
+}
+
+/* Counts batches, and sets the items that a slot must hold: the longest batch of any rank, at most the
+ * dataset. */
+static int count_batches(struct order *o, struct error *err)
+{
+	const struct wire_open_session *q = &o->request;
+	uint64_t n_samples = o->n_samples;
+	struct shuffle_counts counts;
+
+	if (q->flags & DIESEL_ASKED) {
+		o->n_batches = UINT64_MAX;
+		o->batch = q->batch;
+		return 0;
+	}
+	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
+	    0) {
+		if (q->start && n_samples >= q->world)
+			return error_set(
+			    err, -EINVAL,
+			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue with "
+			    "fewer ranks, or with the next epoch",
+			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
+			    (unsigned long long)q->epoch, o->dataset->path, q->world);
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
+				 o->subset ? "the subset of " : "", o->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
+	}
+	if (q->lanes > n_samples)
+		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
+				 o->subset ? "the subset of " : "", o->dataset->path,
+				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
+	o->n_batches = counts.n_batches;
+	o->start_batch = counts.first_batch;
+	o->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
+	return 0;
+}
+
+/* Sets the request's window. is_of_cluster: other nodes of the job have the same order, whatever their
+ * caches. */
+static void choose_window(struct order *o, const struct serving_options *options, bool is_of_cluster,
+			  char *notice, size_t size)
+{
+	struct wire_open_session *q = &o->request;
+	uint64_t n_chunks = o->n_chunks;
+	uint32_t asked = q->window_chunks, wanted = options->window_chunks;
+	uint64_t bytes;
+
+	if (q->flags & DIESEL_ASKED) {
+		q->window_chunks = 1;
+		return;
+	}
+	if (asked || is_of_cluster || q->world > 1) {
+		/* The daemons of other ranks may have other caches and options, but all ranks need the
+		 * same order. */
+		asked = asked ? asked : q->lanes > 1 ? LANES_WINDOW : RANKS_WINDOW;
+		q->window_chunks = asked < o->n_chunks ? asked : (uint32_t)o->n_chunks;
+		return;
+	}
+	/* Mean chunk size of two windows, in the worst case: the largest chunks come together. */
+	bytes = cached_largest_bytes(o->dataset, 2 * (uint64_t)wanted) /
+		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
+	q->window_chunks = policy_default_window(options->window_cache_bytes, bytes, n_chunks, wanted);
+	if (q->window_chunks < wanted && q->window_chunks < n_chunks)
+		snprintf(notice, size,
+			 "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: "
+			 "a larger --cache, or window_chunks, changes the window and with it the order",
+			 q->window_chunks, units_plural(q->window_chunks), wanted);
+}
+
+/* Allocates the bookkeeping, and plans the first epoch. */
+static int begin(struct order *o, struct error *err)
 {
 	struct shuffle_plan *plan;
 	int r;
@@ -335,7 +439,22 @@ int order_begin(struct order *o, struct error *err)
 	return 0;
 }
 
-struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool views)
+int order_open(struct order *o, const struct serving_options *options, bool is_of_cluster, char *notice,
+	       size_t size, struct error *err)
+{
+	int r = count_samples(o, err);
+
+	if (r == 0)
+		r = count_batches(o, err);
+	if (r < 0)
+		return r;
+	choose_window(o, options, is_of_cluster, notice, size);
+	return begin(o, err);
+}
+
+/* Returns the shape of a session with n_slots slots. views: batches pin their chunks until the client
+ * releases them. */
+static struct order_shape shape_of(const struct order *o, uint32_t n_slots, bool views)
 {
 	const struct wire_open_session *q = &o->request;
 	const struct shuffle_plan *plan = o->plans[q->epoch & 1].plan;
@@ -355,19 +474,24 @@ struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool vie
 				    .asked = q->flags & DIESEL_ASKED};
 }
 
-int order_prepare(struct order *o)
+int order_need(struct order *o, const uint32_t *samples, uint32_t n_slots, bool views, uint64_t *ret_chunks,
+	       uint64_t *ret_bytes)
 {
-	o->want.subset = o->subset;
-	if (o->request.flags & DIESEL_ASKED) {
-		o->asked = calloc(o->shape.n_slots, sizeof(*o->asked));
-		o->asked_end = o->request.first_batch;
-		if (!o->asked)
-			return -ENOMEM;
-	}
-	return batch_init(&o->head, o->batch, o->dataset->info.n_chunks);
+	struct epoch_plan *first = &o->plans[o->request.epoch & 1];
+	int r;
+
+	o->shape = shape_of(o, n_slots, views);
+	*ret_chunks = need_at_most(&o->shape, samples);
+	*ret_bytes = cached_largest_bytes(o->dataset, *ret_chunks);
+	if (!o->exact)
+		return 0;
+	r = find_need(o, first);
+	*ret_bytes = first->need_bytes;
+	return r;
 }
 
-void order_join_lanes(struct order *o)
+/* Registers the session's lanes with the membership. */
+static void join_lanes(struct order *o)
 {
 	const struct shuffle_plan *plan = o->plans[o->epoch & 1].plan;
 	struct shuffle_spec spec;
@@ -382,27 +506,6 @@ void order_join_lanes(struct order *o)
 	make_spec(o, o->epoch, &spec);
 	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* jobs that use the warm cache shuffle */
 	membership_join_lanes(o->membership, &spec, first, end);
-}
-
-void order_end(struct order *o)
-{
-	batch_free(&o->head);
-	order_drop_cursor(o);
-	for (int i = 0; i < 2; i++) {
-		shuffle_plan_free(o->plans[i].plan);
-		free(o->plans[i].turns);
-		free(o->plans[i].visits);
-	}
-	subset_free(o->subset);
-	free(o->chunk_samples);
-	free(o->stamps);
-	free(o->samples);
-	free(o->windows_of_head);
-	free(o->windows_of_next);
-	free(o->lanes);
-	free(o->ahead.chunks);
-	free(o->asked);
-	free(o->skips);
 }
 
 static uint64_t first_index(const struct order *o, uint64_t epoch, uint64_t batch)
@@ -424,6 +527,42 @@ void order_seek(struct order *o, uint64_t epoch, uint64_t batch)
 	o->index = first_index(o, epoch, batch);
 	o->has_head = false;
 	o->ahead.n = 0;
+}
+
+int order_start(struct order *o, struct membership *membership)
+{
+	o->want.subset = o->subset;
+	o->membership = membership;
+	if (o->request.flags & DIESEL_ASKED) {
+		o->asked = calloc(o->shape.n_slots, sizeof(*o->asked));
+		o->asked_end = o->request.first_batch;
+		if (!o->asked)
+			return -ENOMEM;
+	}
+	order_seek(o, o->request.epoch, o->request.first_batch);
+	join_lanes(o);
+	return batch_init(&o->head, o->batch, o->dataset->info.n_chunks);
+}
+
+void order_end(struct order *o)
+{
+	batch_free(&o->head);
+	order_drop_cursor(o);
+	for (int i = 0; i < 2; i++) {
+		shuffle_plan_free(o->plans[i].plan);
+		free(o->plans[i].turns);
+		free(o->plans[i].visits);
+	}
+	subset_free(o->subset);
+	free(o->chunk_samples);
+	free(o->stamps);
+	free(o->samples);
+	free(o->windows_of_head);
+	free(o->windows_of_next);
+	free(o->lanes);
+	free(o->ahead.chunks);
+	free(o->asked);
+	free(o->skips);
 }
 
 static void set_head(struct order *o, const uint64_t *samples, uint32_t n)
@@ -784,8 +923,8 @@ void order_look_ahead(struct order *o, const struct order_now *now)
 		return;
 	count_visits(o, plan);
 	if (o->dataset->evicts) {
-		order_note_pace(o, o->n_visited, now);
-		most = order_far_most(o);
+		note_pace(o, o->n_visited, now);
+		most = far_most(o);
 	}
 	a->n = 0;
 	a->epoch = epoch;
@@ -817,5 +956,5 @@ void order_look_ahead(struct order *o, const struct order_now *now)
 	if (a->n > own + most)
 		a->n = own + most;
 	if (o->dataset->evicts)
-		a->n = order_far_ahead(o, own);
+		a->n = far_ahead(o, own);
 }

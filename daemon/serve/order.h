@@ -6,8 +6,8 @@
  * order comes from dataset/shuffle.h, or from the client, which requests samples. An order does not depend on
  * memory, clients or clocks, except for where the dataset's chunks are.
  *
- * Use: set the dataset, request and subset, order_count(), choose the window, order_begin(),
- * set the shape, order_prepare(); then order_next() and order_look_ahead() for each batch.
+ * Use: set the dataset, request and subset, order_open(), order_need() for as many slots as fit,
+ * order_start(); then order_next() and order_look_ahead() for each batch.
  *
  * Loop thread only.
  */
@@ -16,6 +16,7 @@
 #include "daemon/cache/cached_dataset.h"
 #include "client/protocol.h"
 #include "dataset/shuffle.h"
+#include "serving_knobs.h"
 
 struct membership;
 
@@ -111,13 +112,19 @@ struct order {
 	struct order_pace pace;
 	uint64_t visited_epoch, n_visited; /* n_visited: number of visited chunks, over all epochs */
 };
-/* Plans the first epoch. */
-int order_begin(struct order *o, struct error *err);
-/* Returns the shape of a session with n_slots slots. views: batches pin their chunks until the client
- * releases them. */
-struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool views);
-/* Allocates head, and the ring of asked batches if needed. Precondition: the shape is set. -ENOMEM. */
-int order_prepare(struct order *o);
+
+/* Counts samples, chunks and batches, chooses the window, and plans the first epoch. The dataset, request and
+ * subset are already set. is_of_cluster: nodes with other caches have the same order. notice: one line for
+ * the user if the window is smaller than the default. -EINVAL: there are too few samples. */
+int order_open(struct order *o, const struct serving_options *options, bool is_of_cluster, char *notice,
+	       size_t size, struct error *err);
+/* Sets the shape for a session with n_slots slots, and returns the most that it can pin or wait for at one
+ * time: for any order, or, if `exact`, in bytes for its first epoch. samples: the number of samples of each
+ * visited chunk, ascending. views: batches pin their chunks until the client releases them. -ENOMEM. */
+int order_need(struct order *o, const uint32_t *samples, uint32_t n_slots, bool views, uint64_t *ret_chunks,
+	       uint64_t *ret_bytes);
+/* Begins at the request's first batch. membership: as in struct order. -ENOMEM. */
+int order_start(struct order *o, struct membership *membership);
 /* Frees all memory of the order, including the subset. */
 void order_end(struct order *o);
 
@@ -152,20 +159,3 @@ static inline bool order_skips(const struct order *o, uint64_t chunk)
 {
 	return o->skips && o->skips[chunk / 64] >> (chunk % 64) & 1;
 }
-
-/* Measures the pace. Call when head has reached the window of this visit, which is counted over all
- * epochs. */
-void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now);
-/* Returns the maximum number of chunks to list beyond head's own. */
-uint32_t order_far_most(const struct order *o);
-/* Returns how many of the listed chunks must be read, including head's `own` chunks. */
-uint32_t order_far_ahead(const struct order *o, uint32_t own);
-
-/* Returns the largest need in chunks, for any order. samples: the number of samples of each visited chunk,
- * ascending. cached_largest_bytes() turns it into bytes. */
-uint64_t order_need_at_most(const struct order_shape *shape, const uint32_t *samples);
-
-/* Computes the largest need in bytes for one epoch's order. next: plan of the next epoch, whose first batches
- * may be held together with the last ones of this epoch; NULL: not known yet. -ENOMEM. */
-int order_need_bytes(const struct cached_dataset *d, const struct order_shape *shape,
-		     const struct shuffle_plan *plan, const struct shuffle_plan *next, uint64_t *ret_bytes);

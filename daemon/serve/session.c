@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "lib/clock.h"
 #include "lib/list.h"
 #include "lib/log.h"
+#include "lib/minmax.h"
 #include "lib/units.h"
 #include "serving.h"
 
@@ -471,6 +473,106 @@ static void session_fill_not(struct batch_slot *slot)
 	session_filled(slot);
 }
 
+/* ---- reservations ---- */
+
+uint64_t session_available_bytes(const struct session *s)
+{
+	const struct cache *c = s->cache;
+	uint64_t available = cache_segment_limit(c, c->limit_bytes);
+	uint64_t used = cache_stuck_bytes(c, CACHE_ANYBODY);
+
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		if (d != s->order.dataset && d->n_sessions > 0)
+			used += cached_need_bytes(d);
+	}
+	return available > used ? available - used : 0;
+}
+
+/* Changes the reservation; does not grow it if other sessions leave no space. */
+static void reserve(struct session *s, uint64_t need)
+{
+	struct cached_dataset *d = s->order.dataset;
+	uint64_t others = d->need_bytes - s->need_bytes, together = others + need;
+
+	if (together > d->all_bytes)
+		together = d->all_bytes;
+	if (need == s->need_bytes || (need > s->need_bytes && together > session_available_bytes(s)))
+		return;
+	d->need_bytes = others + need;
+	s->need_bytes = need;
+	s->cache->needs_changed = true;
+	cache_changed(s->cache);
+}
+
+/* Reduces the reservation to the chunks that its batches have pinned, because the session makes no more. */
+static void reserve_pinned(struct session *s)
+{
+	uint64_t bytes = 0, n_chunks = 0;
+
+	for (uint32_t i = 0; i < s->slots.n; i++) {
+		const struct batch *b = &s->slots.all[i].batch;
+
+		for (uint32_t k = 0; b->pinned && k < b->n_chunks; k++, n_chunks++)
+			bytes += s->order.dataset->chunks[b->chunks[k]].bytes;
+	}
+	if (n_chunks < s->need_chunks) {
+		s->order.dataset->need_chunks -= s->need_chunks - n_chunks;
+		s->need_chunks = n_chunks;
+	}
+	if (bytes < s->need_bytes)
+		reserve(s, bytes);
+}
+
+static uint64_t head_bytes(const struct session *s)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->order.head.n_chunks; i++)
+		bytes += s->order.dataset->chunks[s->order.head.chunks[i]].bytes;
+	return bytes;
+}
+
+/* Turns the next batch, which cannot be loaded for this reason, into an error that says what to do. bytes:
+ * memory that the batch needs; 0: the size of its own chunks. */
+static void give_up(struct session *s, int reason, uint64_t bytes)
+{
+	char text[400], needed[16], budget[16];
+
+	if (reason == -ENOSPC)
+		snprintf(text, sizeof(text),
+			 "the order of this epoch needs %s of chunks in memory at one time, but the cache of "
+			 "%s has no space for them. Start dieseld with a larger --cache, or use a smaller "
+			 "window or batch",
+			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
+			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+	else
+		snprintf(text, sizeof(text),
+			 "dieseld cannot allocate memory for a chunk (%s): raise its limit of open files "
+			 "(LimitNOFILE=) or of memory",
+			 strerror(-reason));
+	batch_fail(&s->order.head, reason, text);
+}
+
+/* If the order is exact, reserves the bytes that its plans need. Turns head into an error if they are not
+ * available. */
+static void reserve_head(struct session *s)
+{
+	const struct batch *head = &s->order.head;
+	uint64_t need = s->order.plans[head->epoch & 1].need_bytes;
+
+	if (!s->order.exact)
+		return;
+	reserve(
+	    s,
+	    max_u64(
+		s->order.plans[0].need_bytes,
+		s->order.plans[1].need_bytes)); /* other sessions may have ended since the last reservation */
+	if (!s->slots.has_views)
+		need = head_bytes(s);
+	if (need > s->need_bytes)
+		give_up(s, -ENOSPC, need);
+}
+
 /* ---- from the order to the slots ---- */
 
 /* Returns true if the workers have more of this session's batches than they can fill at a time. Slots
@@ -616,7 +718,7 @@ static bool prepare_head(struct session *s)
 	if (s->order.asked)
 		s->job->counters.chunk_visits += s->order.head.n_chunks;
 	session_look_ahead(s);
-	session_reserve(s);
+	reserve_head(s);
 	return true;
 }
 
@@ -713,7 +815,7 @@ bool session_starve(struct session *s, bool is_still)
 		/* A spare session without memory waits only while memory is being released. */
 		failed = s->cache->releasing_bytes == 0 && spare_full(s, clock_monotonic_ns());
 	} else if (session_mark(s, &chunk, &distance) && distance == 0 && is_still) {
-		session_give_up(s, s->starved, 0);
+		give_up(s, s->starved, 0);
 		failed = true;
 	}
 	if (failed || s->priority != SESSION_SPARE)
@@ -744,7 +846,7 @@ uint32_t session_orphan(struct session *s)
 	session_stop(s);
 	order_drop_cursor(&s->order);
 	n_held = slots_revoke(&s->slots);
-	session_reserve_pinned(s);
+	reserve_pinned(s);
 	return n_held;
 }
 

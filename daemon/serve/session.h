@@ -142,14 +142,8 @@ void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t b
  * is. */
 void session_filled(struct batch_slot *slot);
 
-/* session_open.c. If the order is exact, reserves the bytes that its plans need. Turns head into an error if
- * they are not available. */
-void session_reserve(struct session *s);
-/* Reduces the reservation to the chunks that its batches have pinned, because the session makes no more. */
-void session_reserve_pinned(struct session *s);
-/* Turns the next batch, which cannot be loaded for this reason, into an error that says what to do. bytes:
- * memory that the batch needs; 0: the size of its own chunks. */
-void session_give_up(struct session *s, int reason, uint64_t bytes);
+/* Returns the bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
+uint64_t session_available_bytes(const struct session *s);
 
 /* Returns true if it is known which chunks are this node's. Otherwise call again soon. */
 bool session_spare_knows(const struct session *s);

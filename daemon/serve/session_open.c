@@ -29,29 +29,11 @@
 #include "lib/units.h"
 #include "serving.h"
 
-/* Default window, in chunks, of a job with several ranks: equal for all of them. */
-#define RANKS_WINDOW 8
-/* Default window, in chunks, of a job with lanes; each lane has its own window. */
-#define LANES_WINDOW 2
 /* Weight of a job of the lowest priority. */
 #define SPARE_WEIGHT (TURN_WEIGHT / 16)
 /* Number of chunks that a session of the lowest priority scans for the next ones to read; other nodes have
  * most of them. */
 #define SPARE_REACH 1024
-
-/* Returns the bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
-static uint64_t available_bytes(const struct session *s)
-{
-	const struct cache *c = s->cache;
-	uint64_t available = cache_segment_limit(c, c->limit_bytes);
-	uint64_t used = cache_stuck_bytes(c, CACHE_ANYBODY);
-
-	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
-		if (d != s->order.dataset && d->n_sessions > 0)
-			used += cached_need_bytes(d);
-	}
-	return available > used ? available - used : 0;
-}
 
 /* Returns the number of decoder processes to run at a time and to keep: at most the threads that wait for
  * them.
@@ -99,24 +81,12 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 			     : "");
 }
 
-/* Finds the memory that the session needs with this number of slots: for any order, or (exact) for the
- * order of its first epoch. */
+/* Finds the memory that the session needs with this number of slots. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
-	struct order *o = &s->order;
-	struct epoch_plan *first = &o->plans[o->request.epoch & 1];
-	int r = 0;
-
 	s->slots.n = n_slots;
 	s->cost_bytes = slot_cost(s, n_slots);
-	o->shape = order_shape(o, n_slots, s->slots.has_views);
-	s->need_chunks = order_need_at_most(&o->shape, samples);
-	s->need_bytes = cached_largest_bytes(o->dataset, s->need_chunks);
-	if (o->exact) {
-		r = order_need_bytes(o->dataset, &o->shape, first->plan, NULL, &first->need_bytes);
-		s->need_bytes = first->need_bytes;
-	}
-	return r;
+	return order_need(&s->order, samples, n_slots, s->slots.has_views, &s->need_chunks, &s->need_bytes);
 }
 
 /* Returns the bytes that this session and the dataset's other sessions need together. */
@@ -145,7 +115,7 @@ static int admit(struct session *s, struct error *err)
 	const struct serving_options *options = &s->serving->options;
 	uint32_t wanted =
 	    s->order.request.slots > options->n_slots ? s->order.request.slots : options->n_slots;
-	uint64_t n_chunks = s->order.dataset->info.n_chunks, available = available_bytes(s);
+	uint64_t n_chunks = s->order.dataset->info.n_chunks, available = session_available_bytes(s);
 	_cleanup_(freep) uint32_t *samples = reallocarray(NULL, n_chunks, sizeof(*samples));
 	uint32_t window = s->order.request.window_chunks;
 	uint64_t bytes;
@@ -192,122 +162,6 @@ static int join_buffers(struct session *s)
 	return 0;
 }
 
-static void choose_window(struct session *s, char *notice, size_t size)
-{
-	const struct serving_options *options = &s->serving->options;
-	struct wire_open_session *q = &s->order.request;
-	/* Other nodes of the job have the same order, whatever their caches. */
-	bool is_of_cluster = s->cache->cluster && q->cluster[0] && q->nodes != 1;
-	uint64_t n_chunks = s->order.n_chunks;
-	uint32_t asked = q->window_chunks, wanted = options->window_chunks;
-	uint64_t bytes;
-
-	if (q->flags & DIESEL_ASKED) {
-		q->window_chunks = 1;
-		return;
-	}
-	if (asked || is_of_cluster || q->world > 1) {
-		/* The daemons of other ranks may have other caches and options, but all ranks need the
-		 * same order. */
-		asked = asked ? asked : q->lanes > 1 ? LANES_WINDOW : RANKS_WINDOW;
-		q->window_chunks = asked < s->order.n_chunks ? asked : (uint32_t)s->order.n_chunks;
-		return;
-	}
-	/* Mean chunk size of two windows, in the worst case: the largest chunks come together. */
-	bytes = cached_largest_bytes(s->order.dataset, 2 * (uint64_t)wanted) /
-		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
-	q->window_chunks = policy_default_window(options->window_cache_bytes, bytes, n_chunks, wanted);
-	if (q->window_chunks < wanted && q->window_chunks < n_chunks)
-		snprintf(notice, size,
-			 "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: "
-			 "a larger --cache, or window_chunks, changes the window and with it the order",
-			 q->window_chunks, units_plural(q->window_chunks), wanted);
-}
-
-/* ---- reservations ---- */
-
-/* Changes the reservation; does not grow it if other sessions leave no space. */
-static void reserve(struct session *s, uint64_t need)
-{
-	struct cached_dataset *d = s->order.dataset;
-	uint64_t others = d->need_bytes - s->need_bytes, together = others + need;
-
-	if (together > d->all_bytes)
-		together = d->all_bytes;
-	if (need == s->need_bytes || (need > s->need_bytes && together > available_bytes(s)))
-		return;
-	d->need_bytes = others + need;
-	s->need_bytes = need;
-	s->cache->needs_changed = true;
-	cache_changed(s->cache);
-}
-
-void session_reserve_pinned(struct session *s)
-{
-	uint64_t bytes = 0, n_chunks = 0;
-
-	for (uint32_t i = 0; i < s->slots.n; i++) {
-		const struct batch *b = &s->slots.all[i].batch;
-
-		for (uint32_t k = 0; b->pinned && k < b->n_chunks; k++, n_chunks++)
-			bytes += s->order.dataset->chunks[b->chunks[k]].bytes;
-	}
-	if (n_chunks < s->need_chunks) {
-		s->order.dataset->need_chunks -= s->need_chunks - n_chunks;
-		s->need_chunks = n_chunks;
-	}
-	if (bytes < s->need_bytes)
-		reserve(s, bytes);
-}
-
-static uint64_t head_bytes(const struct session *s)
-{
-	uint64_t bytes = 0;
-
-	for (uint32_t i = 0; i < s->order.head.n_chunks; i++)
-		bytes += s->order.dataset->chunks[s->order.head.chunks[i]].bytes;
-	return bytes;
-}
-
-/* Returns the bytes that the planned epochs need (the larger of both). Valid if the order is exact. */
-static uint64_t order_need_now(const struct order *o)
-{
-	return max_u64(o->plans[0].need_bytes, o->plans[1].need_bytes);
-}
-
-void session_reserve(struct session *s)
-{
-	const struct batch *head = &s->order.head;
-	uint64_t need = s->order.plans[head->epoch & 1].need_bytes;
-
-	if (!s->order.exact)
-		return;
-	reserve(s, order_need_now(&s->order)); /* other sessions may have ended since the last reservation */
-	if (!s->slots.has_views)
-		need = head_bytes(s);
-	if (need > s->need_bytes)
-		session_give_up(s, -ENOSPC, need);
-}
-
-void session_give_up(struct session *s, int reason, uint64_t bytes)
-{
-	char text[400], needed[16], budget[16];
-
-	if (reason == -ENOSPC)
-		snprintf(text, sizeof(text),
-			 "the order of this epoch needs %s of chunks in memory at one time, but the cache of "
-			 "%s has no space for them. Start dieseld with a larger --cache, or use a smaller "
-			 "window or batch",
-			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
-			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
-	else
-		snprintf(text, sizeof(text),
-			 "dieseld cannot allocate memory for a chunk (%s): raise its limit of open files "
-			 "(LimitNOFILE=) or of memory",
-			 strerror(-reason));
-	batch_fail(&s->order.head, reason, text);
-}
-
 /* ---- open and close ---- */
 
 /* Allocates the s->n slots and their control memory. layout, buffers and member are already set. n_chunks:
@@ -344,8 +198,6 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 	r = join_buffers(s);
 	if (r == 0)
 		r = slots_open(&s->slots, s, o->batch, o->dataset->info.n_chunks);
-	if (r == 0)
-		r = order_prepare(o);
 	if (r == 0 && o->request.recipe.kind)
 		r = codecs_new(&(struct codecs_setup){.fork_server = s->cache->readers.fork_server,
 						      .recipe = &o->request.recipe,
@@ -390,73 +242,6 @@ static int check_field(const struct session *s, struct error *err)
 	return 0;
 }
 
-static int count_samples(struct order *o, struct error *err)
-{
-	const struct snapshot_info *info = &o->dataset->info;
-
-	o->n_samples = o->subset ? subset_count(o->subset) : info->n_samples;
-	o->n_chunks = o->subset ? 0 : info->n_chunks;
-	o->chunk_samples = calloc(info->n_chunks, sizeof(*o->chunk_samples));
-	if (!o->chunk_samples)
-		return error_errno(err, -ENOMEM, "cannot open the session");
-	for (uint64_t i = 0; i < info->n_chunks; i++) {
-		struct snapshot_chunk chunk;
-		int r = snapshot_chunk_get(o->dataset->snapshot, i, &chunk);
-
-		if (r < 0)
-			return error_errno(err, r, "%s: chunk table", o->dataset->path);
-		o->chunk_samples[i] = chunk.n_samples;
-		if (o->subset && subset_count_range(o->subset, chunk.first_sample,
-						    chunk.first_sample + chunk.n_samples) > 0)
-			o->n_chunks++;
-	}
-	return 0;
-}
-
-/* Counts batches, and sets the items that a slot must hold: the longest batch of any rank, at most the
- * dataset. */
-static int count_batches(struct order *o, struct error *err)
-{
-	const struct wire_open_session *q = &o->request;
-	uint64_t n_samples = o->n_samples;
-	struct shuffle_counts counts;
-
-	if (q->flags & DIESEL_ASKED) {
-		o->n_batches = UINT64_MAX;
-		o->batch = q->batch;
-		return 0;
-	}
-	if (shuffle_count(n_samples, q->start, q->world, q->batch, q->flags & DIESEL_DROP_LAST, &counts) <
-	    0) {
-		if (q->start && n_samples >= q->world)
-			return error_set(
-			    err, -EINVAL,
-			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue with "
-			    "fewer ranks, or with the next epoch",
-			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
-			    (unsigned long long)q->epoch, o->dataset->path, q->world);
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u ranks",
-				 o->subset ? "the subset of " : "", o->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->world);
-	}
-	if (q->lanes > n_samples)
-		return error_set(err, -EINVAL, "%s%s has %llu sample%s, too few for %u lanes",
-				 o->subset ? "the subset of " : "", o->dataset->path,
-				 (unsigned long long)n_samples, units_plural(n_samples), q->lanes);
-	o->n_batches = counts.n_batches;
-	o->start_batch = counts.first_batch;
-	o->batch = counts.max_batch < n_samples ? counts.max_batch : (uint32_t)n_samples;
-	return 0;
-}
-
-/* Counts samples, chunks and batches. -EINVAL: there are too few samples. */
-static int order_count(struct order *o, struct error *err)
-{
-	int r = count_samples(o, err);
-
-	return r < 0 ? r : count_batches(o, err);
-}
-
 /* Plans the session from its request, and admits it if it fits. */
 static int plan(struct session *s, const struct session_args *args, char *notice, size_t size,
 		struct error *err)
@@ -477,14 +262,12 @@ static int plan(struct session *s, const struct session_args *args, char *notice
 	if (q->recipe.kind == RECIPE_CODEC)
 		r = plugins_find(s->serving->options.plugins, q->recipe.codec.name, &plugin, err);
 	if (r == 0)
-		r = order_count(o, err);
+		r = order_open(o, &s->serving->options, s->cache->cluster && q->cluster[0] && q->nodes != 1,
+			       notice, size, err);
 	if (r < 0)
 		return r;
 	s->slots.layout = ring_layout(o->batch, s->slots.item_bytes);
-	choose_window(s, notice, size);
-	r = order_begin(o, err);
-	if (r == 0)
-		r = admit(s, err);
+	r = admit(s, err);
 	return r < 0 ? r : make_memory(s, args, plugin ? plugin->fd : -EBADF, err);
 }
 
@@ -559,6 +342,7 @@ static int join(struct session *s, const struct session_args *args, struct error
 {
 	const struct wire_open_session *q = &s->order.request;
 	struct recipe key;
+	int r;
 
 	s->job = jobs_join(&s->serving->jobs, &(struct job_member){.pid = s->pid,
 								   .uid = s->uid,
@@ -568,9 +352,10 @@ static int join(struct session *s, const struct session_args *args, struct error
 								   .origin = args->origin});
 	if (!s->job)
 		return error_set(err, -ENOMEM, "no memory for another job");
-	s->order.membership =
-	    memberships_join(s->cache, s->order.dataset, s->job, q->cluster, q->nodes, s->place);
-	order_join_lanes(&s->order);
+	r = order_start(&s->order,
+			memberships_join(s->cache, s->order.dataset, s->job, q->cluster, q->nodes, s->place));
+	if (r < 0)
+		return error_errno(err, r, "cannot open the session");
 	weigh(s);
 	if (q->group[0])
 		snprintf(s->job->group, sizeof(s->job->group), "%s", q->group);
@@ -631,7 +416,6 @@ int session_open(const struct session_args *args, struct session **ret, struct w
 		session_close(s);
 		return r;
 	}
-	order_seek(&s->order, args->request->epoch, args->request->first_batch);
 	group_join(s);
 	serving_touch(s->serving);
 	ret_reply->n_batches = s->order.n_batches;
@@ -641,7 +425,7 @@ int session_open(const struct session_args *args, struct session **ret, struct w
 	ret_reply->window_chunks = s->order.request.window_chunks;
 	ret_reply->item_bytes = s->slots.item_bytes;
 	ret_reply->batch = s->order.batch;
-	ret_reply->fits = available_bytes(s) >= s->order.dataset->all_bytes;
+	ret_reply->fits = session_available_bytes(s) >= s->order.dataset->all_bytes;
 	*ret = s;
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/cache/peers/memberships.h"
 #include "daemon/serve/order.h"
 
 #define N_MAX 40
@@ -15,6 +16,7 @@ struct world {
 	uint64_t largest[N_MAX + 1];
 	uint64_t first_sample[N_MAX + 1];
 	struct cached_dataset dataset;
+	struct order order;
 };
 
 static int ascending(const void *a, const void *b)
@@ -49,35 +51,47 @@ static void world_init(struct world *w, uint64_t n)
 	qsort(sizes, n, sizeof(*sizes), descending);
 	for (uint64_t i = 0; i < n; i++)
 		w->largest[i + 1] = w->largest[i] + sizes[i];
+	w->order =
+	    (struct order){.dataset = &w->dataset, .n_samples = w->dataset.info.n_samples, .n_chunks = n};
+}
+
+/* Returns the largest need of any order, in chunks. */
+static uint64_t chunks_needed(struct world *w, uint32_t batch, uint32_t n_slots, bool views)
+{
+	uint64_t chunks, bytes;
+
+	w->order.batch = batch;
+	assert_int_equal(order_need(&w->order, w->ascending, n_slots, views, &chunks, &bytes), 0);
+	assert_int_equal(bytes, cached_largest_bytes(&w->dataset, chunks));
+	return chunks;
 }
 
 static void test_the_need_of_even_chunks_follows_the_order(void **state)
 {
 	static const struct {
-		uint32_t n_chunks, samples;
-		struct order_shape shape;
+		uint32_t n_chunks, samples, batch, window_chunks, n_slots, world;
+		bool views;
 		uint64_t need;
 	} table[] = {
 	    /* a batch at a window's edge uses two windows */
-	    {10, 2000, {.batch = 256, .window_chunks = 2, .n_slots = 8}, 4},
+	    {10, 2000, 256, 2, 8, 1, false, 4},
 	    /* a batch cannot use more chunks than it has samples, or than there are */
-	    {10, 2000, {.batch = 3, .window_chunks = 4, .n_slots = 8}, 3},
-	    {10, 2000, {.batch = 256, .window_chunks = 8, .n_slots = 8}, 10},
-	    {10, 2000, {.batch = 1, .window_chunks = 8, .n_slots = 8}, 1},
+	    {10, 2000, 3, 4, 8, 1, false, 3},
+	    {10, 2000, 256, 8, 8, 1, false, 10},
+	    {10, 2000, 1, 8, 8, 1, false, 1},
 	    /* a batch over several windows */
-	    {40, 100, {.batch = 250, .window_chunks = 1, .n_slots = 8}, 4},
+	    {40, 100, 250, 1, 8, 1, false, 4},
 	    /* views: nine batches of 64 in a row span 576 samples, at 150 per window, which is five windows
 	     * and an edge */
-	    {40, 75, {.batch = 64, .batch_step = 64, .window_chunks = 2, .n_slots = 8, .views = true}, 10},
+	    {40, 75, 64, 2, 8, 1, true, 10},
 	    /* views of one rank of many: each batch may lie in different windows */
-	    {40, 75, {.batch = 64, .batch_step = 64000, .window_chunks = 2, .n_slots = 3, .views = true}, 16},
+	    {40, 75, 64, 2, 3, 1000, true, 16},
 	    /* chunks without samples do not cause a division by zero */
-	    {5, 0, {.batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
+	    {5, 0, 2, 1, 3, 1, false, 2},
 	};
 	static struct world w;
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		struct order_shape shape;
 		uint64_t need;
 
 		w = (struct world){.samples = {0}};
@@ -86,10 +100,9 @@ static void test_the_need_of_even_chunks_follows_the_order(void **state)
 			w.samples[k] = table[i].samples;
 		}
 		world_init(&w, table[i].n_chunks);
-		shape = table[i].shape;
-		shape.n_chunks = table[i].n_chunks;
-		shape.lanes = shape.n_lanes = 1;
-		need = order_need_at_most(&shape, w.ascending);
+		w.order.request = (struct wire_open_session){
+		    .world = table[i].world, .stride = 1, .window_chunks = table[i].window_chunks};
+		need = chunks_needed(&w, table[i].batch, table[i].n_slots, table[i].views);
 		if (need != table[i].need)
 			fail_msg("line %zu: %lu instead of %lu", i, need, table[i].need);
 	}
@@ -98,15 +111,14 @@ static void test_the_need_of_even_chunks_follows_the_order(void **state)
 static void test_few_samples_may_be_most_bytes(void **state)
 {
 	static struct world w;
-	const struct order_shape shape = {
-	    .batch = 30, .window_chunks = 1, .n_chunks = 30, .lanes = 1, .n_lanes = 1};
 
 	for (int i = 0; i < 30; i++) {
 		w.samples[i] = i < 20 ? 1 : 1000;
 		w.chunks[i].bytes = i < 20 ? 100 : 1;
 	}
 	world_init(&w, 30);
-	assert_int_equal(order_need_at_most(&shape, w.ascending), 22);
+	w.order.request = (struct wire_open_session){.world = 1, .stride = 1, .window_chunks = 1};
+	assert_int_equal(chunks_needed(&w, 30, 3, false), 22);
 }
 
 static uint32_t next_random(uint32_t *state, uint32_t below)
@@ -164,14 +176,12 @@ static void check_one(uint32_t seed)
 {
 	static struct world w;
 	uint32_t random = seed, n = 1 + next_random(&random, N_MAX);
-	struct order_shape shape = {.n_chunks = n,
-				    .window_chunks = 1 + next_random(&random, 6),
-				    .n_slots = 3 + next_random(&random, 4),
-				    .views = next_random(&random, 2)};
-	uint64_t base[N_MAX], first, end;
+	uint32_t window_chunks = 1 + next_random(&random, 6), n_slots = 3 + next_random(&random, 4);
+	bool views = next_random(&random, 2);
+	uint64_t base[N_MAX], chunks;
 	struct shuffle_spec spec = {.n_chunks = n, .seed = seed, .shuffle = true, .base = base};
 	struct run run = {.world = &w, .stride = 1 + next_random(&random, 3)};
-	uint64_t in_order, at_most, held = shape.views ? shape.n_slots + 1u : 1;
+	uint64_t in_order, at_most, held = views ? n_slots + 1u : 1;
 
 	w = (struct world){.samples = {0}};
 	for (uint32_t i = 0; i < n; i++) {
@@ -184,7 +194,7 @@ static void check_one(uint32_t seed)
 	spec.lanes = next_random(&random, 3) ? 1 : 1 + next_random(&random, n);
 	spec.drift = next_random(&random, 3);
 	spec.chunk_samples = w.samples;
-	spec.window_chunks = shape.window_chunks;
+	spec.window_chunks = window_chunks;
 	spec.world = 1 + next_random(&random, 3);
 	spec.rank = next_random(&random, spec.world);
 	spec.batch = next_random(&random, 4) ? 1 + next_random(&random, 60) : 1;
@@ -192,14 +202,14 @@ static void check_one(uint32_t seed)
 		return; /* fewer samples than ranks */
 	spec.epoch = 1;
 	assert_int_equal(shuffle_plan_new(&spec, &run.plans[1]), 0);
-	shape.batch = shuffle_max_batch(run.plans[0]);
-	shape.step = (uint64_t)spec.world * shape.batch;
-	shape.batch_step = shape.step * run.stride;
-	shape.lanes = spec.lanes;
-	shuffle_rank_lanes(run.plans[0], &first, &end);
-	shape.n_lanes = end - first;
-	at_most = cached_largest_bytes(&w.dataset, order_need_at_most(&shape, w.ascending));
-	assert_int_equal(order_need_bytes(&w.dataset, &shape, run.plans[0], run.plans[1], &in_order), 0);
+	w.order.request = (struct wire_open_session){
+	    .world = spec.world, .stride = run.stride, .lanes = spec.lanes, .window_chunks = window_chunks};
+	w.order.batch = shuffle_max_batch(run.plans[0]);
+	for (uint64_t i = 0; i < 2; i++)
+		w.order.plans[i] = (struct epoch_plan){.epoch = i, .plan = run.plans[i]};
+	assert_int_equal(order_need(&w.order, w.ascending, n_slots, views, &chunks, &at_most), 0);
+	w.order.exact = true;
+	assert_int_equal(order_need(&w.order, w.ascending, n_slots, views, &chunks, &in_order), 0);
 	assert_true(at_most <= w.dataset.all_bytes && in_order <= w.dataset.all_bytes);
 	for (uint64_t i = 0; i * run.stride < shuffle_n_batches(run.plans[0]); i++) {
 		uint64_t touched = touched_bytes(&run, i, held);
@@ -218,6 +228,43 @@ static void test_never_less_than_what_is_touched(void **state)
 		check_one(seed);
 }
 
+/* A job may continue at any epoch: its lanes are known to the other nodes from its first batch on. */
+static void test_the_lanes_are_known_from_the_first_epoch_on(void **state)
+{
+	static struct world w;
+	static struct cache cache;
+	uint64_t base[N_MAX] = {0};
+
+	for (uint64_t epoch = 0; epoch < 4; epoch++) {
+		struct membership m = {.cache = &cache, .dataset = &w.dataset};
+		struct shuffle_spec spec = {.n_chunks = 4,
+					    .chunk_samples = w.samples,
+					    .epoch = epoch,
+					    .window_chunks = 1,
+					    .world = 1,
+					    .batch = 2,
+					    .lanes = 2,
+					    .base = base};
+
+		w = (struct world){.samples = {2, 2, 2, 2}};
+		world_init(&w, 4);
+		w.dataset.base = base;
+		w.order.request = (struct wire_open_session){
+		    .epoch = epoch, .world = 1, .batch = 2, .stride = 1, .lanes = 2, .window_chunks = 1};
+		w.order.batch = 2;
+		w.order.plans[epoch & 1].epoch = epoch;
+		w.order.chunk_samples = calloc(4, sizeof(*w.order.chunk_samples));
+		assert_non_null(w.order.chunk_samples);
+		assert_int_equal(shuffle_plan_new(&spec, &w.order.plans[epoch & 1].plan), 0);
+		assert_int_equal(order_start(&w.order, &m), 0);
+		assert_int_equal(m.lanes.lanes, 2);
+		assert_int_equal(m.lanes.epoch, epoch);
+		lane_table_free(&m.lanes);
+		order_end(&w.order);
+	}
+}
+
 UNIT_TESTS(cmocka_unit_test(test_the_need_of_even_chunks_follows_the_order),
 	   cmocka_unit_test(test_few_samples_may_be_most_bytes),
-	   cmocka_unit_test(test_never_less_than_what_is_touched))
+	   cmocka_unit_test(test_never_less_than_what_is_touched),
+	   cmocka_unit_test(test_the_lanes_are_known_from_the_first_epoch_on))

@@ -49,7 +49,7 @@ static int look_up(const char *name, bool is_group, char *buffer, size_t size, u
 	return 0;
 }
 
-static int find(const char *value, bool is_group, uint32_t *ret)
+int admin_find(const char *value, bool is_group, uint32_t *ret)
 {
 	int64_t number;
 	int r = -ERANGE;
@@ -76,16 +76,6 @@ bool admin_may_be_name(const char *value)
 		units_parse_integer(value, 0, UINT32_MAX - 1, &number) == 0);
 }
 
-int admin_find_user(const char *value, uint32_t *ret)
-{
-	return find(value, false, ret);
-}
-
-int admin_find_group(const char *value, uint32_t *ret)
-{
-	return find(value, true, ret);
-}
-
 int admin_parse(const char *name, const char *value, struct admin_choice *ret, struct error *err)
 {
 	struct admin_choice admin = {.who = ADMIN_USER};
@@ -100,7 +90,7 @@ int admin_parse(const char *name, const char *value, struct admin_choice *ret, s
 		    "%s: invalid user \"%s\": must be root, none, or the name or number of a user", name,
 		    value);
 	snprintf(admin.name, sizeof(admin.name), "%s", value);
-	admin.is_unknown = admin_find_user(value, &admin.uid) < 0;
+	admin.is_unknown = admin_find(value, false, &admin.uid) < 0;
 	if (admin.is_unknown) {
 		*ret = admin;
 		return 0;

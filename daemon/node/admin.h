@@ -39,8 +39,7 @@ int admin_parse(const char *name, const char *value, struct admin_choice *ret, s
 bool admin_may_be_name(const char *value);
 /* Finds the number of a user or group of this machine, by name or number. -EINVAL: no such name. May wait
  * for a name service. */
-int admin_find_user(const char *value, uint32_t *ret);
-int admin_find_group(const char *value, uint32_t *ret);
+int admin_find(const char *value, bool is_group, uint32_t *ret);
 /* Returns the number that the kernel reports for all ids without a mapping in this user namespace. kind:
  * "uid", "gid". */
 uint32_t admin_overflow_id(const char *kind);

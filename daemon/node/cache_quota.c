@@ -29,7 +29,7 @@ static int find_id(const char *setting, struct cache_quota *q, struct error *err
 	if (!admin_may_be_name(name))
 		return error_set(err, -EINVAL, "%s: \"%s\" is not a valid %s: write a name or a number",
 				 setting, name, kind);
-	q->is_unknown = (q->is_group ? admin_find_group : admin_find_user)(name, &q->id) < 0;
+	q->is_unknown = admin_find(name, q->is_group, &q->id) < 0;
 	if (q->is_unknown)
 		return 0;
 	if (q->id == (q->is_group ? admin_overflow_id("gid") : admin_overflow_id("uid")))

@@ -35,7 +35,7 @@ static void *search_names(void *user)
 	struct name_search *s = user;
 
 	cache_quotas_find(&s->quotas);
-	if (s->admin.is_unknown && admin_find_user(s->admin.name, &s->admin.uid) == 0 &&
+	if (s->admin.is_unknown && admin_find(s->admin.name, false, &s->admin.uid) == 0 &&
 	    s->admin.uid != admin_overflow_id("uid"))
 		s->admin.is_unknown = false;
 	atomic_store(&s->is_done, true);

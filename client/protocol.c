@@ -48,16 +48,11 @@ static const struct {
     [WIRE_RESIDENTS_REPLY] = {sizeof(struct wire_residents_reply), 2},
 };
 
-size_t protocol_bytes(enum wire_type type)
-{
-	return shapes[type].bytes;
-}
-
 void protocol_init(union wire_message *message, enum wire_type type)
 {
 	memset(message, 0, sizeof(*message));
 	message->header.type = (uint32_t)type;
-	message->header.bytes = (uint16_t)protocol_bytes(type);
+	message->header.bytes = (uint16_t)shapes[type].bytes;
 }
 
 static bool sequence_ok(const struct wire_header *h)

@@ -404,11 +404,8 @@ _Static_assert(sizeof(struct wire_fetcher_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_fetch) == 32 + WIRE_OBJECT_BYTES, "wire");
 _Static_assert(sizeof(struct wire_fetched) == 16 + WIRE_TEXT_BYTES, "wire");
 
-/* Starts a message: zeroed, with type and length set. */
+/* Starts a message: zeroed, with type and length set. type < WIRE_N_TYPES. */
 void protocol_init(union wire_message *message, enum wire_type type);
-
-/* Returns the length of a message of this type in bytes; type < WIRE_N_TYPES. */
-size_t protocol_bytes(enum wire_type type);
 
 /* Returns the version that both ends support; 0: none. */
 uint32_t protocol_agree(const struct wire_hello *theirs);

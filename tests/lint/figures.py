@@ -19,8 +19,8 @@ STRUCT = re.compile(r"^(\t*)struct (\w+) \{\n(.*?)^\1\}", re.M | re.S)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.S)
 
 
-def tracked():
-    names = subprocess.run(["git", "ls-files", "*.c", "*.h"], capture_output=True, text=True, check=True).stdout.split()
+def tracked(*patterns):
+    names = subprocess.run(["git", "ls-files", *(patterns or ("*.c", "*.h"))], capture_output=True, text=True, check=True).stdout.split()
     return [name for name in names if pathlib.Path(name).exists()]
 
 
@@ -67,6 +67,7 @@ def figures():
     callers = {function: [(name, words[name][function] - (name == home)) for name in words if name.endswith(".c") and words[name][function] > (name == home)]
                for function, home in exported.items()}
     public = set().union(*(words[name] for name in words if name.startswith("client/include/")))
+    python = set(re.findall(r"\bdiesel_\w+", "".join(pathlib.Path(name).read_text(encoding="utf-8") for name in tracked("client/python/*.py"))))
     in_ours = {f: [(n, k) for n, k in c if is_ours(n)] for f, c in callers.items()}
     found["structs"] = [f"{name} {file}" for name, places in sorted(structs.items()) for file, _ in places]
     found["struct names for two types"] = [f"{name}: {', '.join(file for file, _ in places)}" for name, places in sorted(structs.items()) if len(places) > 1]
@@ -76,7 +77,7 @@ def figures():
     found["exported functions"] = [f"{f} {home}" for f, home in sorted(exported.items())]
     found["exported functions with one caller in their own folder"] = [
         f"{f} {home} <- {in_ours[f][0][0]}" for f, home in sorted(exported.items())
-        if len(in_ours[f]) == 1 and in_ours[f][0][1] == 1 and folder_of(in_ours[f][0][0]) == folder_of(home)]
+        if len(in_ours[f]) == 1 and in_ours[f][0][1] == 1 and folder_of(in_ours[f][0][0]) == folder_of(home) and f not in python]  # which calls them, too
     found["exported functions that only their own file uses"] = [
         f"{f} {home}" for f, home in sorted(exported.items()) if callers[f] and {n for n, _ in callers[f]} == {home}]
     found["exported functions that only tests or benchmarks use"] = [f"{f} {home}" for f, home in sorted(exported.items()) if callers[f] and not in_ours[f] and f not in public]

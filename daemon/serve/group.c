@@ -442,7 +442,8 @@ static struct wire_open_session key_of(const struct session *s)
 	return key;
 }
 
-bool group_is_same(const struct session *a, const struct session *b)
+/* Returns true if batches of equal epoch and index are equal in both sessions, to the last byte. */
+static bool is_same(const struct session *a, const struct session *b)
 {
 	const struct wire_open_session of_a = key_of(a), of_b = key_of(b);
 
@@ -533,7 +534,7 @@ static struct group *find_group(const struct session *s)
 {
 	struct group *g = s->order.dataset->groups;
 
-	while (g && (g->n_members == MAX_MEMBERS || !group_is_same(g->first, s)))
+	while (g && (g->n_members == MAX_MEMBERS || !is_same(g->first, s)))
 		g = g->next;
 	return g;
 }
@@ -593,6 +594,22 @@ static bool find_held(struct buffers *f, const struct batch *b, struct group_sou
 	return true;
 }
 
+/* Returns true while the batch is being copied to be kept. */
+static bool is_copied(const struct group *g, const struct batch *b)
+{
+	for (const struct session *t = g->kept.n_copies > 0 ? g->first : NULL; t; t = t->member.next) {
+		for (uint32_t i = 0; i < t->slots.n; i++) {
+			const struct batch_slot *slot = &t->slots.all[i];
+			const struct buffer_batch *from =
+			    slot->keep ? &t->slots.buffers->buffer[slot->buffer].batch : NULL;
+
+			if (from && from->epoch == b->epoch && from->index == b->index)
+				return true;
+		}
+	}
+	return false;
+}
+
 bool group_find(const struct session *s, const struct batch *b, struct group_source *ret)
 {
 	const struct group *g = s->member.group;
@@ -610,24 +627,8 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 				ret->slot = &t->slots.all[i];
 		}
 	}
+	ret->is_copied = !ret->slot && is_copied(g, b);
 	return ret->slot != NULL;
-}
-
-bool group_is_copied(const struct session *s, const struct batch *b)
-{
-	const struct group *g = s->member.group;
-
-	for (const struct session *t = g && g->kept.n_copies > 0 ? g->first : NULL; t; t = t->member.next) {
-		for (uint32_t i = 0; i < t->slots.n; i++) {
-			const struct batch_slot *slot = &t->slots.all[i];
-			const struct buffer_batch *from =
-			    slot->keep ? &t->slots.buffers->buffer[slot->buffer].batch : NULL;
-
-			if (from && from->epoch == b->epoch && from->index == b->index)
-				return true;
-		}
-	}
-	return false;
 }
 
 /* Continues a slot whose awaited batch will not arrive. */

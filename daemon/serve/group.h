@@ -50,9 +50,6 @@ struct group_member {
 	uint64_t gave_way_ns; /* total time that it gave way */
 };
 
-/* Returns true if batches of equal epoch and index are equal in both sessions, to the last byte. */
-bool group_is_same(const struct session *a, const struct session *b);
-
 /* Returns a buffer pool of its group with space for a new session's slots. NULL: it needs its own pool. */
 struct buffers *group_buffers(const struct session *s);
 /* Adds the session to its group, which is created if needed. If memory is short, the session does not share.
@@ -67,14 +64,12 @@ struct group_source {
 	struct buffers *buffers; /* pool with the batch in `buffer`, or NULL */
 	uint32_t buffer;
 	struct batch_slot *slot; /* without buffers: slot into which decoders write the batch */
+	bool is_copied; /* no source yet: the batch is being copied to be kept. cache.handler.changed() is
+			   called when that ends */
 };
 
 /* Returns true if the session need not decode the batch; *ret is its source. */
 bool group_find(const struct session *s, const struct batch *b, struct group_source *ret);
-
-/* Returns true while the batch is being copied to be kept. cache.handler.changed() is called when that ends.
- */
-bool group_is_copied(const struct session *s, const struct batch *b);
 
 /*
  * Returns true if the session must not pass further batches to its decoders at present: they have enough, or

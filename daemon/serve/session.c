@@ -752,7 +752,7 @@ void session_pump(struct session *s)
 		if (!prepare_head(s) || !spare_check(s))
 			return;
 		found = group_find(s, &s->order.head, &source);
-		if (!found && group_is_copied(s, &s->order.head)) {
+		if (source.is_copied) {
 			set_cause(s, RING_CAUSE_PREP);
 			return;
 		}

@@ -60,7 +60,7 @@ struct work_turns {
 	struct work_user *fallback; /* the user to charge if memory for a further user's record runs out */
 };
 
-struct choice {
+struct work_choice {
 	struct pool_lane *lane;
 	enum work_kind kind;
 };
@@ -311,7 +311,7 @@ static bool goes_first(const struct work_turns *t, const struct work_user *u, ui
 }
 
 /* Chooses the next task. gives: the user whose running task would give up its place for it; NULL: none. */
-static bool choose(const struct work_turns *t, const struct work_user *gives, struct choice *ret)
+static bool choose(const struct work_turns *t, const struct work_user *gives, struct work_choice *ret)
 {
 	const struct work_user *best =
 	    t->idle.first ? container_of(t->idle.first, struct work_user, entry) : NULL;
@@ -335,7 +335,7 @@ static void charge_turn(struct pool_lane *lane, uint64_t ns)
 }
 
 /* Records that the chosen task runs. Returns its expected cost, which is charged. */
-static uint64_t work_begin(struct work_turns *t, const struct choice *choice)
+static uint64_t work_begin(struct work_turns *t, const struct work_choice *choice)
 {
 	struct pool_lane *lane = choice->lane;
 	struct work_user *u = lane->user;
@@ -370,7 +370,7 @@ static void work_charge(struct pool_lane *lane, uint64_t cost, uint64_t *charged
 static bool work_is_over(const struct work_turns *t, const struct pool_lane *lane)
 {
 	const struct work_user *u = lane->user;
-	struct choice other;
+	struct work_choice other;
 
 	if (!choose(t, u, &other))
 		return false;
@@ -499,7 +499,7 @@ static void wake_sleeping(struct pool *p)
 
 /* ---- places -------------------------------------------------------------------------------------------- */
 
-static void give_place(struct pool *p, const struct choice *choice)
+static void give_place(struct pool *p, const struct work_choice *choice)
 {
 	struct pool_task *task = queue_pop(&choice->lane->waiting[choice->kind]);
 	uint64_t charged_ns = work_begin(&p->turns, choice);
@@ -522,7 +522,7 @@ static void give_place(struct pool *p, const struct choice *choice)
  * does this. */
 static void give_places(struct pool *p)
 {
-	struct choice choice;
+	struct work_choice choice;
 
 	if (p->n_places < p->turns.n_workers)
 		charge_running(p);

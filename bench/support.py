@@ -31,11 +31,12 @@ EXIT_SKIPPED = 77
 PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
 
 
-def prefer():
-    """Makes the kernel prefer processes started from here on, as with PREFERRED, if they stay in this session."""
-    os.setpriority(os.PRIO_PROCESS, 0, -20)
+def prefer(pid=0):
+    """Makes the kernel prefer the process (0: this one) and those that it starts from here on, as with PREFERRED, if they stay in its
+    session."""
+    os.setpriority(os.PRIO_PROCESS, pid, -20)
     with contextlib.suppress(OSError):  # the kernel does not group processes by session
-        pathlib.Path("/proc/self/autogroup").write_text("-20")
+        pathlib.Path(f"/proc/{pid or 'self'}/autogroup").write_text("-20")
 
 
 def wait_for(condition, what):

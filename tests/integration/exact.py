@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main program of tests that record with BPF. It skips them where README does not promise that BPF works: without root, without type
 information, on older kernels. Elsewhere, a recorder that does not load fails each of them."""
+import importlib.util
 import json
 import os
 import re
@@ -9,9 +10,6 @@ import sys
 import unittest
 
 ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
-PYTHON = "/usr/bin/python3"  # the distribution's, which has torch
-
-
 OLDEST = (5, 15)  # see README
 
 
@@ -34,8 +32,8 @@ def why_not(needs_torch=False):
         return "this machine cannot record: " + "; ".join(
             f"{finding['name']}: {finding['detail']}" for finding in found.get("findings", [])
             if finding["state"] != "ok")
-    if needs_torch and subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode:
-        return "no torch for " + PYTHON
+    if needs_torch and importlib.util.find_spec("torch") is None:
+        return "no torch for " + sys.executable
     return None
 
 

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the tests of job shapes: data, recording a job, the report, and the job's own clock to compare it with."""
+"""Helpers of the tests of recorded jobs: data, recording a job, the report, and the job's own clock to compare it with."""
+import contextlib
 import functools
 import json
 import os
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+
+from forked import Script
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
@@ -46,6 +52,48 @@ def run(*args, **kwargs):
                           timeout=200, **kwargs)
 
 
+def forked(test, script, *words, environment=None):
+    """Returns the job, which has imported torch and begins at its go(). The end of the test ends it."""
+    job = Script(script, *words, environment=environment, imported="torch", held=True)
+
+    def end():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+
+    test.addCleanup(end)
+    return job
+
+
+def attached(test, recording, *options, prefix=()):
+    """Starts a recorder of running processes, and returns it when it is ready. The end of the test ends it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(recording)
+    recorder = subprocess.Popen([*prefix, ANALYZE, "record", "-o", recording, *map(str, options)], stderr=subprocess.PIPE, text=True,
+                                start_new_session=True)
+    test.addCleanup(recorder.stderr.close)
+    test.addCleanup(recorder.kill)
+    while recorder.poll() is None:
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{recording}?mode=ro", uri=True)) as db:
+                if db.execute("SELECT count(*) FROM info WHERE key = 'start_ns'").fetchone()[0]:
+                    return recorder
+        except sqlite3.Error:  # being created
+            pass
+        time.sleep(0.01)
+    raise AssertionError("no recording began: " + recorder.communicate()[1])
+
+
+def recorded(test, recording, script, *words, options=()):
+    """Records a job that has imported torch, from the moment in which it begins. Returns what it printed."""
+    job = forked(test, script, *words)
+    recorder = attached(test, recording, "-p", job.pid, *options)
+    job.go()
+    out, err = job.communicate()
+    _, text = recorder.communicate(timeout=60)
+    test.assertEqual((job.returncode, recorder.returncode), (0, 0), err + text)
+    return out
+
+
 class Shapes(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -66,7 +114,6 @@ class Shapes(unittest.TestCase):
     def record(self, command, options=(), env=None, status=0):
         done = run(ANALYZE, "record", "-o", self.recording, *options, "--", *command, env=env)
         self.assertEqual(done.returncode, status, done.stderr)
-        self.done = done
         return done
 
     def report(self, *options):
@@ -74,11 +121,15 @@ class Shapes(unittest.TestCase):
         self.assertIn(done.returncode, (0, 3), done.stderr)
         return json.loads(done.stdout)
 
-    def measure(self, name, *words, first=(), options=(), env=None):
-        """Records the job. Returns the report and the job's own clock."""
+    def launch(self, name, *words, first=(), options=(), env=None):
+        """Records the job from the start of its program. Returns the report and the job's own clock."""
         done = self.record(self.job(name, *words, first=first), options, env)
-        clock = json.loads(done.stdout.splitlines()[-1])
-        return self.report(), clock
+        return self.report(), json.loads(done.stdout.splitlines()[-1])
+
+    def measure(self, name, *words, first=(), options=()):
+        """Records a job that has imported torch, from the moment in which it begins. Returns the report and the job's own clock."""
+        out = recorded(self, self.recording, *self.job(name, *words, first=first)[1:], options=options)
+        return self.report(), json.loads(out.splitlines()[-1])
 
     def check(self, report, clock, loader, points=WAIT_POINTS):
         """Checks that the report agrees with the job's clock, and assigns the time to its causes."""

@@ -4,11 +4,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 
 import exact
+import shapes_support
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
@@ -43,10 +43,7 @@ class Checkpoints(unittest.TestCase):
         self.recording = os.path.join(self.folder, "s.db")
 
     def record(self, kind, steps=STEPS, every=EVERY):
-        done = run(ANALYZE, "record", "-o", self.recording, "--", sys.executable, JOB, kind, self.folder, steps, every,
-                   MEGABYTES)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout), self.report()
+        return json.loads(shapes_support.recorded(self, self.recording, JOB, kind, self.folder, steps, every, MEGABYTES)), self.report()
 
     def report(self, *options):
         done = run(ANALYZE, "report", self.recording, "--format", "json", *options)

@@ -13,7 +13,7 @@ class Own(shapes.Shapes):
         """A generator is seen in samples of the stack, if there are any, and the report does not claim certainty from these."""
         self.assertNotIn("high", {action["confidence"] for action in report["actions"]}, report["actions"])
         if report["verdict"] == "unclear":
-            self.assertIn("not seen", report["note"])
+            self.assertIn("does not show how the job loads its data", report["note"])
         elif report["shares"]["cpu_starved"] > report["shares"]["prep_stall"]:  # the machine had other work
             self.assertEqual(report["verdict"], "cpu-starved")
         else:
@@ -79,7 +79,7 @@ class Inline(Own):
     @shapes.repeated
     def test_numpy_alone(self):
         """Without backward passes and a DataLoader, the rhythm of its reads shows its steps."""
-        report, clock = self.measure("arrays.py", "--steps", 250)
+        report, clock = self.launch("arrays.py", "--steps", 250)
         shares = report["shares"]
         self.assertIsNone(report["insufficient"])
         self.assertEqual((report["loader"], report["verdict"]), ("inline", "prep-bound"))
@@ -91,7 +91,7 @@ class Inline(Own):
     @shapes.repeated
     def test_numpy_fed_by_a_thread(self):
         """Without such a rhythm: a thread that reads and wakes the trainer repeatedly hands over batches."""
-        report, clock = self.measure("arrays.py", "--thread", "--steps", 200, "--prep-ms", 6)
+        report, clock = self.launch("arrays.py", "--thread", "--steps", 200, "--prep-ms", 6)
         shares = report["shares"]
         self.assertIsNone(report["insufficient"])
         self.assertEqual((report["loader"], report["verdict"]), ("threads", "prep-bound"))
@@ -149,9 +149,9 @@ class Unprivileged(Own):
         daemon = dieseld_support.Daemon()
         try:
             dataset, _ = dieseld_support.dataset("packed")
-            self.record([shapes.PYTHON, os.path.join(shapes.JOBS, "served.py"), dataset], options=["--unprivileged"],
-                        env=dict(os.environ, DIESEL_SOCKET=daemon.socket))
-            clock, report = json.loads(self.done.stdout.splitlines()[-1]), self.report()
+            done = self.record([shapes.PYTHON, os.path.join(shapes.JOBS, "served.py"), dataset], options=["--unprivileged"],
+                               env=dict(os.environ, DIESEL_SOCKET=daemon.socket))
+            clock, report = json.loads(done.stdout.splitlines()[-1]), self.report()
         finally:
             daemon.stop()
             daemon.log.close()

@@ -9,7 +9,7 @@ import shapes_support as shapes
 class DataLoader(shapes.Shapes):
     @shapes.repeated
     def test_no_workers(self):
-        report, clock = self.measure("train.py", "--workers", 0)
+        report, clock = self.launch("train.py", "--workers", 0)
         self.check(report, clock, "inline")
 
     @shapes.repeated

@@ -3,6 +3,7 @@
 (shape_job.py). Tolerances are wide: they distinguish counted from not counted, not good from better."""
 import contextlib
 import http.server
+import importlib.util
 import json
 import os
 import pathlib
@@ -17,6 +18,8 @@ sys.path.insert(0, str(HERE.parents[2] / "bench"))
 import support  # noqa: E402
 
 import exact
+import shapes_support
+from forked import Script
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
 LIB = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib"))
@@ -27,15 +30,13 @@ STARVED_MAX = 0.15
 
 
 def missing(module):
-    return subprocess.run([support.PYTHON, "-c", "import " + module], stderr=subprocess.DEVNULL,
-                          check=False).returncode != 0
+    return importlib.util.find_spec(module) is None
 
 
 def setUpModule():
     """Brings the job's libraries into the page cache. Missing pages would be read in the first steps, by page faults that no clock of the
     job sees."""
-    maps = subprocess.run([support.PYTHON, "-c", "import numpy, torch; print(open('/proc/self/maps').read())"],
-                          capture_output=True, text=True, check=False).stdout
+    maps, _ = Script("import numpy, torch\nprint(open('/proc/self/maps').read())", imported="torch").communicate()
     for path in {line.split()[-1] for line in maps.splitlines() if ".so" in line}:
         with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):
@@ -64,22 +65,24 @@ class Shape(unittest.TestCase):
 
     def record_once(self, shape, source, arguments, iops, evict):
         recording = self.folder / "session.db"
-        argv = [*support.PREFERRED, ANALYZE, "record", "-o", str(recording), "--", support.PYTHON, str(HERE / "shape_job.py"), shape,
-                str(source), *map(str, arguments)]
         environment = dict(os.environ, RING_READER=str(LIB / "ring_reader.so"))
         support.evict(evict)
         with contextlib.ExitStack() as stack:
             if iops:
                 slow = stack.enter_context(support.Throttle(self.folder, iops=iops))
                 environment["READING_GROUP"] = str(slow.group / "cgroup.procs")
-            done = subprocess.run(argv, capture_output=True, text=True, env=environment, check=False, timeout=120,
-                                  start_new_session=True)
-        if done.returncode == 77:
-            self.skipTest("this machine does not allow it: " + done.stderr.strip())
-        self.assertEqual(done.returncode, 0, done.stderr)
+            job = shapes_support.forked(self, HERE / "shape_job.py", shape, source, *arguments, environment=environment)
+            support.prefer(job.pid)
+            recorder = shapes_support.attached(self, str(recording), "-p", job.pid, prefix=support.PREFERRED)
+            job.go()
+            out, err = job.communicate()
+            _, text = recorder.communicate(timeout=60)
+        if job.returncode == 77:
+            self.skipTest("this machine does not allow it: " + err.strip())
+        self.assertEqual((job.returncode, recorder.returncode), (0, 0), err + text)
         report = subprocess.run([ANALYZE, "report", "--format", "json", str(recording)], stdout=subprocess.PIPE,
                                 check=True)
-        return json.loads(done.stdout.splitlines()[-1]), json.loads(report.stdout)
+        return json.loads(out.splitlines()[-1]), json.loads(report.stdout)
 
     def compare(self, clock, report, fetch=True):
         shares = report["shares"]

@@ -45,37 +45,30 @@ class Attached(shapes.Shapes):
         return job
 
     def attach(self, *options):
-        """Starts a recorder of running processes, and returns when it is ready."""
-        if os.path.exists(self.recording):
-            os.unlink(self.recording)
-        recorder = subprocess.Popen([shapes.ANALYZE, "record", "-o", self.recording, *(str(o) for o in options)],
-                                    stderr=subprocess.PIPE, text=True)
-        self.addCleanup(recorder.stderr.close)
-        self.addCleanup(recorder.kill)
-        for _ in range(1000):
-            if recorder.poll() is not None:
-                break
-            try:
-                with sqlite3.connect("file:%s?mode=ro" % self.recording, uri=True) as db:
-                    if db.execute("SELECT count(*) FROM info WHERE key = 'start_ns'").fetchone()[0]:
-                        return recorder
-            except sqlite3.Error:  # being created
-                pass
-            time.sleep(0.01)
-        self.fail("no recording began: " + recorder.stderr.read())
+        return shapes.attached(self, self.recording, *options)
+
+    def hold(self, *words):
+        """Returns a job that begins at its go()."""
+        return shapes.forked(self, *self.job("train.py", *words)[1:])
 
     def go(self, job):
         job.stdin.write("\n")
         job.stdin.flush()
 
+    def end(self, recorder):
+        _, text = recorder.communicate(timeout=60)
+        self.assertEqual(recorder.returncode, 0, text)
+
+    def result(self, job):
+        """Returns the clock of a held job, which has begun."""
+        out, err = job.communicate()
+        self.assertEqual(job.returncode, 0, err)
+        return json.loads(out)
+
     def clock_of(self, job):
         line = job.stdout.readline()
         self.assertEqual(job.wait(timeout=60), 0)
         return json.loads(line)
-
-    def end(self, recorder):
-        _, text = recorder.communicate(timeout=60)
-        self.assertEqual(recorder.returncode, 0, text)
 
 
 class Ranks(Attached):
@@ -125,11 +118,11 @@ class Ranks(Attached):
     @shapes.repeated
     def test_ranks_that_were_started_apart(self):
         """-p A,B: one recording, one report. The jobs do not wait for each other, so there is no straggler."""
-        jobs = [self.start(*self.job("train.py", "--wait", "--workers", workers)) for workers in (0, 1)]
+        jobs = [self.hold("--workers", workers) for workers in (0, 1)]
         recorder = self.attach("-p", ",".join(str(job.pid) for job in jobs))
         for job in jobs:
-            self.go(job)
-        clocks = {job.pid: self.clock_of(job) for job in jobs}
+            job.go()
+        clocks = {job.pid: self.result(job) for job in jobs}
         self.end(recorder)
         report = self.report()
         self.assertEqual({r["tgid"] for r in report["ranks"]}, set(clocks))
@@ -145,7 +138,7 @@ class Several(Attached):
         """Each recording covers only its own job, whatever the other one does."""
         other = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 400))
         self.go(other)
-        report, clock = self.measure("train.py", "--workers", 1, "--prep-ms", 4)
+        report, clock = self.launch("train.py", "--workers", 1, "--prep-ms", 4)
         self.check(report, clock, "workers")
         self.assertIsNone(other.poll(), "the other one ran all the time")
         recording = s.Recording(self.recording)
@@ -159,10 +152,10 @@ class Several(Attached):
         return next((e.parent_tgid for e in recording.events if e.type == s.NAME and e.tid == tgid), None)
 
     def test_no_children(self):
-        job = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 20))
+        job = self.hold("--workers", 2, "--steps", 20)
         recorder = self.attach("--no-children", "-p", job.pid)
-        self.go(job)
-        self.clock_of(job)
+        job.go()
+        self.result(job)
         self.end(recorder)
         recording = s.Recording(self.recording)
         self.assertEqual({e.tgid for e in recording.events if e.tid}, {job.pid})
@@ -170,7 +163,7 @@ class Several(Attached):
         self.assertEqual(len(recording.of(s.STEP)), 20)
 
     def test_gone_process_among_several(self):
-        job = self.start(*self.job("train.py", "--wait"))
+        job = self.hold()
         gone = subprocess.Popen(["true"])
         gone.wait()
         for pids in ("%d,%d" % (job.pid, gone.pid), "%d,%d" % (gone.pid, job.pid)):
@@ -221,14 +214,14 @@ class Groups(Attached):
             folder = self.group(root)
         except OSError as error:
             self.skipTest("%s: %s" % (root, error))
-        jobs = [self.start(*self.job("train.py", "--wait", "--workers", 1, "--steps", 20)) for _ in range(2)]
+        jobs = [self.hold("--workers", 1, "--steps", 20) for _ in range(2)]
         self.join(folder, jobs[0].pid)
         recorder = self.attach("--cgroup", os.path.basename(folder))
         self.join(folder, jobs[1].pid)
         time.sleep(0.5)  # the recorder reads the group 20 times per second
         for job in jobs:
-            self.go(job)
-            self.clock_of(job)
+            job.go()
+            self.result(job)
         self.end(recorder)  # the recorder ends by itself, as the group is empty
         recording = s.Recording(self.recording)
         self.assertEqual({e.tgid for e in recording.of(s.STEP)}, {job.pid for job in jobs})

@@ -11,11 +11,9 @@ import tempfile
 import textwrap
 import unittest
 
-try:
-    import torch  # noqa: F401
-except ImportError:
-    print("torch is not installed (python3-torch)")
-    sys.exit(77)
+from common.commands import needs
+
+needs("torch")
 
 ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
 SHIM = pathlib.Path(ANALYZE).parent.parent / "share/diesel/truth"
@@ -88,14 +86,16 @@ class Jobs(unittest.TestCase):
 
 
 class Truth(Jobs):
-    def check(self, report, n_steps):
+    def check(self, report, n_steps, rounds=1):
         self.assertEqual(report["schema"], "diesel.truth/1")
         self.assertEqual(report["steps"], n_steps)
         # 4 x 10 ms of preparing and 5 ms of computing per step, by sleeping, so that timing is no problem
         self.assertGreater(report["seconds"]["cached"], n_steps * 0.040)
         self.assertGreater(report["shares"]["prep_stall"], 0.4)
         self.assertAlmostEqual(sum(share or 0 for name, share in report["shares"].items() if name != "wait"), 1, places=4)
-        self.assertEqual([run["kind"] for run in report["runs"]], ["cached", "cold", "synthetic"])
+        kinds = [run["kind"] for run in report["runs"]]
+        self.assertEqual(kinds[:3], ["cached", "cold", "synthetic"])
+        self.assertEqual(sorted(kinds), sorted(kinds[:3] * rounds))
 
     def test_without_workers(self):
         report = self.truth("--json", "--max-steps", "12", command=self.command(workers=0))
@@ -106,18 +106,15 @@ class Truth(Jobs):
         self.assertEqual(report["cached_before_cached"], 1)
         self.assertEqual(report["cached_before_cold"], 0)
 
-    def test_with_a_worker(self):
-        report = self.truth("--json", "--max-steps", "12")
-        self.check(report, 12)
-        self.assertGreaterEqual(report["files"], 48)  # the worker is ahead
-
     def test_all_runs_read_the_same_files_in_the_same_order(self):
-        self.truth("--max-steps", "10", command=self.command(workers=0))
+        text = self.truth("--max-steps", "10", command=self.command(workers=0))
         lines = self.log.read_text().splitlines()
         self.assertEqual(len(lines), 40)
         self.assertEqual(lines[:10], lines[10:20])
         self.assertEqual(lines[:10], lines[20:30])
         self.assertNotIn("end", lines)
+        self.assertRegex(text.splitlines()[0], r"^-?[0-9.]+ % of the cold run is fetching, ")
+        self.assertIn("T_synthetic", text)
 
     def test_a_job_that_ends_by_itself(self):
         report = self.truth("--json", "--max-steps", "1000", command=self.command(epochs=2))
@@ -148,15 +145,11 @@ class Truth(Jobs):
         self.assertNotIn("fetch ", text)
         self.assertIn("read no files", text)
 
-    def test_rounds(self):
-        report = self.truth("--json", "--max-steps", "6", "--rounds", "2")
-        self.assertEqual(len(report["runs"]), 6)
+    def test_with_a_worker_and_in_rounds(self):
+        report = self.truth("--json", "--max-steps", "12", "--rounds", "2")
+        self.check(report, 12, rounds=2)
+        self.assertGreaterEqual(report["files"], 48)  # the worker is ahead
         self.assertIn("spread", report)
-
-    def test_text(self):
-        text = self.truth("--max-steps", "6")
-        self.assertRegex(text.splitlines()[0], r"^-?[0-9.]+ % of the cold run is fetching, ")
-        self.assertIn("T_synthetic", text)
 
     def test_without_privilege(self):
         if os.geteuid() != 0:

@@ -11,6 +11,7 @@ import tempfile
 import time
 import unittest
 
+from common.commands import needs
 import exact
 import recording_file as s
 
@@ -183,7 +184,5 @@ if __name__ == "__main__":
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         print("SKIP unprivileged: becoming an ordinary user needs root and setpriv")
         sys.exit(77)
-    if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
-        print("SKIP unprivileged: no PyTorch for", PYTHON)
-        sys.exit(77)
+    needs("torch")
     exact.run_chosen()

@@ -76,9 +76,10 @@ make_microhttpd() (
 	sed -n 's/^deb /deb-src /p' /etc/apt/sources.list >"$list/sources.list"
 	sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/debian.sources >"$list/parts/debian.sources"
 	apt-get "${lists[@]}" update && cd "$microhttpd" && apt-get "${lists[@]}" source libmicrohttpd && cd libmicrohttpd-*/ &&
-		CFLAGS="-O2 -fPIC $hardened" ./configure --prefix="$microhttpd/made" --disable-https --disable-shared --disable-curl --disable-doc \
+		CC=cc CFLAGS="-O2 -fPIC $hardened" ./configure --prefix="$microhttpd/made" --disable-dependency-tracking --disable-shared \
+			--disable-https --disable-bauth --disable-dauth --disable-httpupgrade --disable-postprocessor --disable-curl --disable-doc \
 			--disable-examples --disable-nls &&
-		make -C src/include install && make -j "$(nproc)" -C src/microhttpd install && make install-pkgconfigDATA &&
+		make -C src/include install && make -j "$(nproc)" -C src/microhttpd CC="$CC" LIBTOOLFLAGS=--tag=CC install && make install-pkgconfigDATA &&
 		cp COPYING "$microhttpd/made"
 )
 

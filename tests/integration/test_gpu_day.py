@@ -39,6 +39,21 @@ def wheels(folder):
     return folder
 
 
+# The import of PyTorch takes seconds. Calls that measure nothing only need to find it.
+TORCH = """
+import types
+__version__, version, cuda = "2.0.0", types.SimpleNamespace(cuda=None), types.SimpleNamespace(is_available=lambda: False)
+"""
+
+
+def light_python(folder):
+    """Makes a Python that has the torch above."""
+    (folder / "torch.py").write_text(TORCH)
+    (folder / "python").write_text(f'#!/bin/sh\nPYTHONPATH={folder} exec {PYTHON} "$@"\n')
+    (folder / "python").chmod(0o755)
+    return folder / "python"
+
+
 def run(folder, *arguments, name="run"):
     """Runs it like a user who has just copied the folder."""
     return subprocess.run(["unshare", "-n", "env", "-i", "PATH=/usr/bin:/bin", "TMPDIR=/var/tmp", folder / name, *map(str, arguments)], cwd="/",
@@ -54,6 +69,7 @@ class Carried(unittest.TestCase):
         cls.folder = cls.top / "elsewhere"
         shutil.copytree(cls.top / "made", cls.folder)
         shutil.rmtree(cls.top / "made")
+        cls.light = light_python(pathlib.Path(tempfile.mkdtemp(dir=cls.top)))
 
     def setUp(self):
         self.results = pathlib.Path(tempfile.mkdtemp(dir=self.top))
@@ -64,8 +80,8 @@ class Carried(unittest.TestCase):
     def read(self, name):
         return json.loads((self.results / f"{name}.json").read_text())
 
-    def works(self, *arguments):
-        done = self.run_piece(*arguments)
+    def works(self, *arguments, **more):
+        done = self.run_piece(*arguments, **more)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
@@ -108,14 +124,14 @@ class Carried(unittest.TestCase):
         self.addCleanup((self.folder / "gone").rename, self.folder / "photographs")
         (self.folder / "photographs").mkdir()
         self.addCleanup((self.folder / "photographs").rmdir)
-        done = self.run_piece("--piece", "resnet-ours")
+        done = self.run_piece("--piece", "resnet-ours", python=self.light)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         self.assertIn("diesel: FAILED: FileNotFoundError: there are no photographs in ", done.stdout)
         self.assertIn("there are no photographs", self.read("resnet-ours")["items"]["diesel"]["failed"])
 
     def test_damaged_results(self):
         (self.results / "waits.json").write_text("{")
-        said = self.works("--piece", "waits", "--item", "two-streams")
+        said = self.works("--piece", "waits", "--item", "two-streams", python=self.light)
         self.assertIn("waits.json is damaged: renamed to waits.json.damaged", said)
         self.assertTrue((self.results / "waits.json.damaged").exists())
 
@@ -136,17 +152,17 @@ class Carried(unittest.TestCase):
     def test_wrong_words(self):
         self.refuses("no Python with a working torch .*/bin/true.*: name one with --python", self.run_piece(python="/bin/true"))
         self.refuses("no Python with a working torch .*not found", self.run_piece(python="/no/python"))
-        self.refuses("invalid choice: 'wiats'", self.run_piece("--piece", "wiats"), status=2)
-        self.refuses("no item itme in waits", self.run_piece("--piece", "waits", "--item", "itme"))
+        self.refuses("invalid choice: 'wiats'", self.run_piece("--piece", "wiats", python=self.light), status=2)
+        self.refuses("no item itme in waits", self.run_piece("--piece", "waits", "--item", "itme", python=self.light))
         self.refuses("--resnet-seconds from 1 to 300", self.run_piece("--resnet-seconds", "4000"), status=2)
-        self.refuses("cannot write results to /proc/results .*with --results", self.run_piece(results="/proc/results"))
+        self.refuses("cannot write results to /proc/results .*with --results", self.run_piece(results="/proc/results", python=self.light))
         self.refuses("there are no results in /no/results", run(self.folder, "--table", "--results", "/no/results"))
 
     def test_another_machine(self):
-        self.works("--piece", "waits", "--item", "two-streams")
+        self.works("--piece", "waits", "--item", "two-streams", python=self.light)
         machine = self.read("machine") | {"gpu": "another"}
         (self.results / "machine.json").write_text(json.dumps(machine))
-        self.refuses("results of another machine .*gpu another, here None.*with --results", self.run_piece())
+        self.refuses("results of another machine .*gpu another, here None.*with --results", self.run_piece(python=self.light))
 
     def test_a_folder_that_is_there_is_not_written_to(self):
         with self.assertRaisesRegex(carry.Refused, "already exists"):

@@ -36,7 +36,7 @@ static struct redis_conn *connection(int *ret_server, size_t n)
 {
 	static const char greeting[] = "$0\r\n\r\n" SHA SHA SHA;
 	const struct redis_login login = {
-	    .user = "", .password = "", .text = "SERVER", .silence_ns = 10 * UINT64_C(1000000000)};
+	    .user = "", .password = "", .text = "SERVER", .silence_ns = 600 * UINT64_C(1000000000)};
 	struct redis_facts facts;
 	struct redis_conn *c;
 	int ends[2];

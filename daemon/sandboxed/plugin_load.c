@@ -76,12 +76,14 @@ int plugin_load(int fd, uint64_t out_bytes, struct plugin_codec *ret, struct err
 		    err, -ELIBBAD,
 		    "the file has no symbol " NAME(
 			DIESEL_CODEC) ": it is not a codec, or was built for another version of dieseld");
-	ret->codec = codec;
 	r = check(codec, err);
-	if (r == 0 && out_bytes > 0 && make_space(ret, out_bytes) < 0)
+	if (r < 0)
+		return r;
+	if (out_bytes > 0 && make_space(ret, out_bytes) < 0)
 		return error_errno(err, -ENOMEM, "%llu bytes for the codec's output",
 				   (unsigned long long)out_bytes);
-	return r;
+	ret->codec = codec;
+	return 0;
 }
 
 static bool is_pattern(const uint8_t *from, const uint8_t *end)

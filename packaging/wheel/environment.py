@@ -19,45 +19,46 @@ PIP = ROOT / "build" / "pip"
 
 def pip(*arguments, python=None):
     """Returns the command of pip with these arguments, for the environment of `python` (default: one that only pip is in)."""
-    lock = _lock(PIP)
     _keep(PIP, sys.version, lambda: _run(sys.executable, "-m", "venv", PIP))
-    os.close(lock)
     return [PIP / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "--retries", "1", *(["--python", python] if python else []), *arguments]
 
 
 def make(folder, requirements, *options):
-    """Returns the Python of the environment. No other process uses the environment until this one ends.
-
-    Raises subprocess.CalledProcessError with pip's output."""
+    """Returns the Python of the environment. Raises subprocess.CalledProcessError with pip's output."""
     python = folder / "bin" / "python"
 
     def install():
         _run(sys.executable, "-m", "venv", "--without-pip", *options, folder)
         _run(*pip("install", "--quiet", "--only-binary", ":all:", "--no-compile", "--requirement", requirements, python=python))
 
-    _lock(folder)
     _keep(folder, f"# {sys.version}\n{requirements.read_text()}", install)
     return python
 
 
-def _lock(folder):
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(f"{folder}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    return lock
+def add(python, name, packages):
+    """Returns a folder in the environment of this Python with packages that only programs with the folder on their path see. Packages
+    that these need are installed only if the list has them. Raises subprocess.CalledProcessError with pip's output."""
+    folder = python.parents[1] / name
+    _keep(folder, "\n".join(packages), lambda: _run(*pip("install", "--quiet", "--no-deps", "--only-binary", ":all:", "--no-compile", "--target",
+                                                        folder, *packages, python=python)))
+    return folder
 
 
 def _keep(folder, wanted, install):
+    """Calls install() unless it has made the folder of the same `wanted`. Other processes wait meanwhile."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
     made_of = folder / "installed.txt"
-    if made_of.exists() and made_of.read_text() == wanted:
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        install()
-        made_of.write_text(wanted)
-    except BaseException:  # half of it is useless, and large
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if made_of.exists() and made_of.read_text() == wanted:
+            return
         shutil.rmtree(folder, ignore_errors=True)
-        raise
+        try:
+            install()
+            made_of.write_text(wanted)
+        except BaseException:  # half of it is useless, and large
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _run(*command):

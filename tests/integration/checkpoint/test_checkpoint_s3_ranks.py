@@ -14,9 +14,9 @@ import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests" / "integration" / "wheel"))
-from wheel_support import TORCHTITAN, folder_with, kept_environment  # noqa: E402
+from wheel_support import FRAMEWORKS, TORCHTITAN, folder_with, kept_environment  # noqa: E402
 
-PYTHON = kept_environment(ROOT / "build" / "frameworks", ROOT / "tests" / "integration" / "wheel" / "frameworks.txt")
+PYTHON = kept_environment(*FRAMEWORKS)
 if sys.prefix != str(PYTHON.parent.parent):
     os.execv(PYTHON, [PYTHON, *sys.argv])   # for PyTorch 2
 

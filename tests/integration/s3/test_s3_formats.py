@@ -16,7 +16,7 @@ import zipfile
 from s3_support import DIESELCTL, ROOT, Proxy, ctl, environment, rclone, stop_all
 from common.commands import needs
 from dieseld_support import SCRATCH, Daemon
-from wheel_support import kept_environment
+from wheel_support import importing_torch
 from diesel_loader.checkpoint import bucket
 
 BUCKET = pathlib.Path(SCRATCH, "rclone/bucket")
@@ -49,9 +49,8 @@ print(json.dumps(found))
 def write_all():
     rng = random.Random(3)
     BUCKET.mkdir(parents=True)
-    importing = ROOT / "tests/integration/importing"
-    done = subprocess.run([kept_environment(ROOT / "build/importing_torch", importing / "packages_torch.txt"), "-c", WITH_TORCH, BUCKET],
-                          capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(importing / "site")})
+    python, path = importing_torch()
+    done = subprocess.run([python, "-c", WITH_TORCH, BUCKET], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path})
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(BUCKET / "photos.zip", "w") as archive:
         for i in range(300):

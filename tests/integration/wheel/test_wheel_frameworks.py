@@ -9,7 +9,7 @@ import unittest
 
 import dieseld_support
 from dieseld_support import BIN
-from wheel_support import ROOT, TORCHTITAN, VERSION, build, folder_with, kept_environment, pip, run
+from wheel_support import FRAMEWORKS, TORCHTITAN, VERSION, build, folder_with, kept_environment, pip, run
 
 HERE = pathlib.Path(__file__).resolve().parent
 LOOK = "import diesel_loader, torch; print(diesel_loader.__file__, diesel_loader.__version__, torch.__version__)"
@@ -21,7 +21,7 @@ TORCHVISION = "torchvision==0.28.0"  # for torch 2.13
 class Frameworks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.python = kept_environment(ROOT / "build" / "frameworks", HERE / "frameworks.txt")
+        cls.python = kept_environment(*FRAMEWORKS)
         _, wheel = build()
         done = pip(cls.python, "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -76,22 +76,32 @@ def build():
     return str(sources), str(wheel)
 
 
+FRAMEWORKS = ROOT / "build" / "frameworks", ROOT / "tests" / "integration" / "wheel" / "frameworks.txt"
 # Without what its trainer needs beyond its checkpoints: datasets, wandb and tensorboard.
 TORCHTITAN = ("torchtitan", "torchtitan==0.3.0", "tyro==1.0.17", "docstring-parser==0.18.0", "typeguard==4.6.1", "spmd-types==0.2.3")
 
 
-def kept_environment(folder, requirements):
-    """Returns the Python of an environment that is made once and kept. Skips if PyPI is unreachable, or lacks a package for this Python."""
+def _of_pypi(make, *arguments):
     try:
-        return environment.make(folder, requirements)
+        return make(*arguments)
     except subprocess.CalledProcessError as failed:
         must(failed)
         raise
 
 
+def kept_environment(folder, requirements):
+    """Returns the Python of an environment that is made once and kept. Skips if PyPI is unreachable, or lacks a package for this Python."""
+    return _of_pypi(environment.make, folder, requirements)
+
+
 def folder_with(python, name, *packages):
     """Returns a folder in that environment with packages that other tests do not see."""
-    folder = python.parent.parent / name
-    if not folder.exists():
-        must(pip(python, "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, *packages))
-    return folder
+    return _of_pypi(environment.add, python, name, packages)
+
+
+def importing_torch():
+    """Returns (the Python of the frameworks, the path with what writes formats of packages that need torch)."""
+    folder = ROOT / "tests" / "integration" / "importing"
+    packages = [line for line in (folder / "packages_torch.txt").read_text().splitlines() if not line.startswith("#")]
+    python = kept_environment(*FRAMEWORKS)
+    return python, f"{folder / 'site'}{os.pathsep}{folder_with(python, 'importing', *packages)}"

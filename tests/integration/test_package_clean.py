@@ -68,7 +68,7 @@ class CleanRoot(unittest.TestCase):
         cls.folder = tempfile.mkdtemp(prefix="diesel-clean-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         tar = clean_root.base(os.path.join(os.path.abspath(BUILD), "cleanroot.tar"))
-        packages = [cls.make_package(version) for version in ("0.1.0", "0.1.1")]
+        packages = cls.make_packages()
         root = os.path.join(cls.folder, "root")
         os.mkdir(root)
         done = clean_root.run(root, tar, ["/bin/sh", "-c", INSTALL, "install", *packages,
@@ -79,12 +79,21 @@ class CleanRoot(unittest.TestCase):
         cls.said = dict(re.findall(r"^== (\S+)\n(.*?)(?=^== |\Z)", done.stdout, re.M | re.S))
 
     @classmethod
-    def make_package(cls, version):
-        folder = os.path.join(cls.folder, version)
-        done = subprocess.run(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder, "-D",
-                               f"CPACK_PACKAGE_VERSION={version}"], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return glob.glob(os.path.join(folder, "*.deb"))[0]
+    def make_packages(cls):
+        """Makes the package, and the same with a higher version."""
+        made = subprocess.run(["cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", cls.folder, "-D", "CPACK_PACKAGE_VERSION=0.1.0"],
+                              capture_output=True, text=True, check=False)
+        assert made.returncode == 0, made.stdout + made.stderr
+        package, = glob.glob(os.path.join(cls.folder, "*.deb"))
+        parts, newer = os.path.join(cls.folder, "parts"), os.path.join(cls.folder, "newer.deb")
+        subprocess.run(["dpkg-deb", "--raw-extract", package, parts], check=True)
+        with open(os.path.join(parts, "DEBIAN/control"), "r+") as file:
+            control = file.read()
+            assert "\nVersion: 0.1.0\n" in control, control
+            file.seek(0)
+            file.write(control.replace("\nVersion: 0.1.0\n", "\nVersion: 0.1.1\n"))
+        subprocess.run(["dpkg-deb", "-Znone", "--build", parts, newer], stdout=subprocess.DEVNULL, check=True)
+        return package, newer
 
     def section(self, name):
         self.assertIn(name, self.said, "the check ended before")

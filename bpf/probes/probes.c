@@ -652,7 +652,8 @@ struct scan {
 	pid_t tgid;
 	uint64_t until_ns;
 	size_t n_looks;
-	bool is_cut; /* some files remain to be probed */
+	bool named_only; /* only files that probe_file_is_named() */
+	bool is_cut;     /* some files remain to be probed */
 };
 
 static int scan_mapping(void *user, const struct proc_mapping *mapping)
@@ -661,7 +662,8 @@ static int scan_mapping(void *user, const struct proc_mapping *mapping)
 	struct probe_set *probes = scan->probes;
 	struct probe_file *file;
 
-	if (!mapping->executable || !mapping->inode || mapping->path[0] != '/')
+	if (!mapping->executable || !mapping->inode || mapping->path[0] != '/' ||
+	    (scan->named_only && !probe_file_is_named(strrchr(mapping->path, '/') + 1)))
 		return 0;
 	file = file_find(probes, mapping->device, mapping->inode);
 	if (!file) {
@@ -713,8 +715,11 @@ static void process_probe(struct probe_set *probes, const struct pending *pendin
 		return;
 	for (size_t i = 0; parent && i < parent->n_files; i++)
 		attach(probes, pending->tgid, parent->files[i]);
-	if (!pending->parent)
+	/* On a busy machine, files of other names could take all the time until the job's first steps. */
+	for (int i = 0; !pending->parent && r == 0 && i < 2; i++) {
+		scan.named_only = i == 0;
 		r = proc_mappings("/proc", pending->tgid, scan_mapping, &scan);
+	}
 	if (r < 0)
 		log_debug("/proc/%d/maps: %s", (int)pending->tgid, strerror(-r));
 	if (has_ended(pidfd))

@@ -16,6 +16,7 @@ import unittest
 
 import exact
 import recording_file as s
+import shapes_support
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
@@ -39,6 +40,23 @@ import time; time.sleep(0.3)
 lib.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
 for i in range(20):
     lib.diesel_mark(1 + i % 2, 1 << 40 | i)
+"""
+
+# Marks at once when it is told to, and maps files of other names after libdiesel, so that they come first in /proc/PID/maps.
+CROWDED_JOB = """
+import ctypes, os, sys
+lib, libc = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None)
+lib.diesel_mark.argtypes = [ctypes.c_uint32, ctypes.c_uint64]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for i in range(int(sys.argv[3])):
+    file = os.open(os.path.join(sys.argv[2], str(i)), os.O_RDWR | os.O_CREAT)
+    os.write(file, b"x")
+    libc.mmap(None, 1, 5, 2, file, 0)  # PROT_READ | PROT_EXEC, MAP_PRIVATE
+    os.close(file)
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(20):
+    lib.diesel_mark(1 + i % 2, i)
 """
 
 # 200 steps of libdiesel with 40 short sleeps each: about 100 KB of records, however long that takes. With the recording's path, quiet steps
@@ -484,6 +502,18 @@ class Attach(Recording):
         job.stdin.flush()
         recorder.communicate(timeout=60)
         self.assertEqual(len(s.Recording(self.path).of(s.STEP)), 25)
+
+    def test_a_library_is_probed_before_files_of_other_names(self):
+        """The recorder takes longer to look at all of the files than it may keep a job waiting."""
+        path = os.path.join(LIB, "libdiesel.so")
+        if not os.path.exists(path):
+            self.skipTest("no libdiesel.so was built")
+        job = self.start(sys.executable, "-c", CROWDED_JOB, path, self.folder, 8000)
+        recorder = shapes_support.attached(self, self.path, "-p", job.pid)
+        job.stdin.write("go\n")
+        job.stdin.flush()
+        recorder.communicate(timeout=60)
+        self.assertEqual([e.value for e in s.Recording(self.path).of(s.MARK)], list(range(20)))
 
 
 class Probes(Recording):

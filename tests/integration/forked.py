@@ -52,13 +52,14 @@ class Script:
         socket.send_fds(_servers[imported].channel, [json.dumps(request).encode()], theirs)
         for descriptor in theirs:
             os.close(descriptor)
-        self.returncode, self._told = None, os.fdopen(self._ends[2], "rb", 0)
+        self.returncode, self._gone, self._told = None, False, os.fdopen(self._ends[2], "rb", 0)
         self.pid = int(self._told.readline())
         if not held:
             self.go()
 
     def go(self):
         """Lets the script begin."""
+        self._gone = True
         with os.fdopen(self._go, "wb", 0) as gate:
             gate.write(b"\n")
 
@@ -84,6 +85,15 @@ class Script:
         self._told.close()
         self.returncode = os.waitstatus_to_exitcode(int(told))
         return out.decode(), err.decode()
+
+    def end(self):
+        """Kills the script's group unless communicate() has seen its end, and waits until its processes are gone."""
+        if self.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.communicate()
+        if not self._gone:
+            os.close(self._go)
 
 
 def serve(channel):

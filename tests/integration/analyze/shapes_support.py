@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,8 +18,7 @@ BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
 JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
-# The interpreter, another one with another torch for tries by hand; CI uses the distribution's.
-PYTHON = os.environ.get("SHAPES_PYTHON", sys.executable)
+PYTHON = sys.executable
 # Tolerance, as a share of the time: the job's clock is read around next(), and the report is made from outside, on a machine with other
 # work.
 WAIT_POINTS = 0.10
@@ -55,12 +53,7 @@ def run(*args, **kwargs):
 def forked(test, script, *words, environment=None):
     """Returns the job, which has imported torch and begins at its go(). The end of the test ends it."""
     job = Script(script, *words, environment=environment, imported="torch", held=True)
-
-    def end():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-
-    test.addCleanup(end)
+    test.addCleanup(job.end)
     return job
 
 
@@ -71,6 +64,7 @@ def attached(test, recording, *options, prefix=()):
     recorder = subprocess.Popen([*prefix, ANALYZE, "record", "-o", recording, *map(str, options)], stderr=subprocess.PIPE, text=True,
                                 start_new_session=True)
     test.addCleanup(recorder.stderr.close)
+    test.addCleanup(recorder.wait)
     test.addCleanup(recorder.kill)
     while recorder.poll() is None:
         try:

@@ -20,7 +20,9 @@ if(DIESEL_S3)
     string(REPLACE checkpoint checkpoint_s3 file ${case})
     diesel_script_test(integration s3.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/checkpoint/test_${file}.py)
   endforeach()
-  set_tests_properties(integration.s3.checkpoint_ranks PROPERTIES TIMEOUT 1800 RESOURCE_LOCK wheel) # the first run takes PyTorch
+  # The first run takes PyTorch.
+  set_tests_properties(integration.s3.formats integration.s3.checkpoint_ranks PROPERTIES TIMEOUT 1800)
+  set_tests_properties(integration.s3.checkpoint_ranks PROPERTIES RESOURCE_LOCK wheel)
   diesel_script_test(integration s3.tutorial /usr/bin/python3 ${CMAKE_SOURCE_DIR}/docs/site/blocks.py
     ${CMAKE_SOURCE_DIR}/docs/tutorials/dataset-in-s3.md)
 endif()

@@ -21,9 +21,8 @@ enum source_choice {
 	SOURCE_SAMPLER,
 };
 
-/* Opens the chosen source. The sampler uses only options->no_children and
- * proc_path. Fails if the kernel refuses the
- * collector: the caller decides whether the sampler suffices, and tells the user. */
+/* Opens the chosen source. The sampler uses only options->no_children and proc_path. Fails if the kernel
+ * refuses the collector: the caller decides whether the sampler suffices, and tells the user. */
 int source_open(enum source_choice choice, const struct collector_options *options,
 		struct source **ret_source, struct error *err);
 

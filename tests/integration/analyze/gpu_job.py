@@ -96,7 +96,7 @@ def main():
     for _ in range(int(value(words, "fork", 0))):
         pid = os.fork()
         if not pid:
-            time.sleep(0.3)  # as for the parent: a child has probes of its own
+            time.sleep(0.3)  # a child has probes of its own, and its parent's breakpoints hide when they come
             train(*arguments)
             os._exit(0)
         children.append(pid)

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 
 #include "lib/cleanup.h"
 #include "lib/proc.h"
-#include "lib/proc_task.h"
 
 #define IO_BYTES        4096
 #define FDINFO_BYTES    512 /* bytes to read of fdinfo, whose first lines are enough */
@@ -21,17 +21,22 @@
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes)
 {
 	_cleanup_(freep) char *text = NULL;
-	struct proc_io io;
+	const char *line;
 	char path[4200];
+	uint64_t bytes;
 	int r;
 
 	snprintf(path, sizeof(path), "%s/%d/io", root, (int)pid);
 	r = proc_read_file(path, IO_BYTES, &text, NULL);
-	if (r == 0)
-		r = proc_io_parse(text, &io);
-	if (r == 0)
-		*ret_bytes = io.write_bytes;
-	return r;
+	if (r < 0)
+		return r;
+	/* proc_io_parse() needs the lines before this one, too, which some kernels name otherwise: gVisor has
+	 * "char". */
+	line = strstr(text, "\nwrite_bytes:");
+	if (!line || sscanf(line, "\nwrite_bytes: %" SCNu64, &bytes) != 1)
+		return -EBADMSG;
+	*ret_bytes = bytes;
+	return 0;
 }
 
 /* Returns true, and the file's mount number, if it is open for writing. */

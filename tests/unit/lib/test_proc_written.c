@@ -22,6 +22,9 @@ static void test_written_bytes_are_read(void **state)
 		   "cancelled_write_bytes: 9\n");
 	assert_int_equal(proc_written_read(*state, 9, &bytes), 0);
 	assert_int_equal(bytes, 8);
+	write_text(*state, "9/io", "char: 5\nwchar: 6\nread_bytes: 7\nwrite_bytes: 9\n"); /* gVisor's names */
+	assert_int_equal(proc_written_read(*state, 9, &bytes), 0);
+	assert_int_equal(bytes, 9);
 	for (size_t i = 0; i < sizeof(damaged) / sizeof(damaged[0]); i++) {
 		write_text(*state, "9/io", damaged[i]);
 		assert_int_equal(proc_written_read(*state, 9, &bytes), -EBADMSG);

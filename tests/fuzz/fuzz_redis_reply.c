@@ -64,6 +64,8 @@ static void use(redisReply *reply)
 	freeReplyObject(reply);
 }
 
+_Static_assert(N_REDIS_SCRIPTS == 3, "the greeting below has a reply to each");
+
 #define N_COMMANDS 64
 #define SHA        "$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
 

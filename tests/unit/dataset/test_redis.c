@@ -29,6 +29,8 @@ static void test_slots_follow_the_specification(void **state)
 	assert_int_not_equal(slot("foo{bar"), slot("bar"));
 }
 
+_Static_assert(N_REDIS_SCRIPTS == 3, "the greeting below has a reply to each");
+
 #define SHA "$40\r\n0123456789abcdef0123456789abcdef01234567\r\n"
 
 /* Returns a connection that waits for the replies to n commands. *ret_server: the server's end of it. */

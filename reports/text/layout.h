@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Plain-text layout on a stream: wrapped paragraphs, styled words, a bar of shares. */
+/* Plain-text layout on a stream: wrapped paragraphs and styled words. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Converts a node's report on its daemon and jobs (daemon/control/control_json.c) into parts of a sample.
+/* Converts a node's report on its daemon and jobs (daemon/control/control_verbs.c) into parts of a sample.
  * Reports are untrusted, because anybody with access to the server may write one. Long texts are cut, and
  * values out of range are rejected. Pure. */
 

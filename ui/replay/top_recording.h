@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A recording is a recording of samples: records one after the other. Each record is complete in itself, so a
+ * A recording is a file of samples, as records one after the other. Each record is complete in itself, so a
  * truncated or damaged file loses only the damaged records. A record, little endian:
  *
  * - struct top_recording_header, 40 bytes, whose last field is its checksum;

@@ -13,7 +13,7 @@
  * Sources are opened by name with the rights of the process that reads, so only processes of the job's own
  * user read them: tools, libdiesel, and `dieselctl fetch` for the daemon. Whoever made the chunk chose the
  * name, and must not get this user to read what only this user may read. So a source is read only if one of
- * these is true (external_access.c):
+ * these is true (dataset/store/external.c):
  *
  *   - this user or root made the chunk;
  *   - the source is a file that everybody may read, or of the user who made the chunk;

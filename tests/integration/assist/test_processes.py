@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import assist_support
 import dieseld_support as support
 from common.mirror import Mirror
 from common.processes import ancestors
+from common.wire_client import Client
 from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -153,11 +155,23 @@ class Processes(assist_support.Case):
         path.chmod(0o644)
         return str(path)
 
-    def slow(self, path):
-        """Mounts the same folder, where each read takes time, so that opening it is seen."""
-        slow = Mirror(path, 200)
-        self.addCleanup(slow.close)
-        return slow.mount
+    @contextlib.contextmanager
+    def opening(self, daemon, path):
+        """Opens the same folder on a file system that does not answer meanwhile, so that an opener is at work."""
+        storage, client = Mirror(path), Client(daemon.socket)
+        self.addCleanup(storage.close)
+        self.addCleanup(client.close)
+        fds = os.open(storage.mount, os.O_PATH), os.open(os.path.join(storage.mount, "snapshot"), os.O_RDONLY)
+        storage.stop()
+        try:
+            client.send("OPEN_DATASET", struct.pack("<QII", 0, 0, 0), fds)
+            yield
+        finally:
+            storage.go_on()
+            for fd in fds:
+                os.close(fd)
+        for fd in client.receive()[2]:
+            os.close(fd)
 
     def send_what_nobody_takes(self, daemon):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, open("/dev/null", "rb") as file:
@@ -176,6 +190,13 @@ class Processes(assist_support.Case):
         states, _ = TABLE[name]
         return any(statuses[-1]["Name"] == name and self.state_of(statuses[-1]) in self.possible(states)
                    for statuses in list(watch.seen.values()))
+
+    def at_work(self, watch, name, daemon):
+        def look():
+            if name == "dieseld-closer":  # a closer ends soon after its last message
+                self.send_what_nobody_takes(daemon)
+            return self.settled(watch, name)
+        assist_support.wait_for(f"{name} at work", look, daemon)
 
     @staticmethod
     def state_of(status):
@@ -200,10 +221,9 @@ class Processes(assist_support.Case):
                              "--cluster", f"redis://127.0.0.1:{free_port()}", "--cluster-listen", "127.0.0.1:0", cache="1G")
         if "refuses seccomp filters" in daemon.output():
             self.skipTest("no seccomp filters here")
-        slow = subprocess.Popen(support.probe_command(daemon, self.slow(path), "--max-batches", 1), stdout=subprocess.DEVNULL)
-        self.addCleanup(slow.wait)
+        with self.opening(daemon, path):
+            self.at_work(watch, "dieseld-opener", daemon)
         support.probe(daemon, path)
-        self.send_what_nobody_takes(daemon)
         decodes = self.job_of(["-c", DECODES, path], daemon.socket)
         self.assertEqual(decodes.stdout.readline(), "decoded\n")
         self.job_of([ROOT / "tests/integration/dieseld/sensed_job.py", path], daemon.socket)
@@ -212,7 +232,7 @@ class Processes(assist_support.Case):
         if not os.path.exists("/sys/kernel/btf/vmlinux"):
             wanted -= {"dieseld-sensor", "dieseld-assist", "dieseld-ahead"}
         for name in sorted(wanted):
-            assist_support.wait_for(f"{name} at work", lambda name=name: self.settled(watch, name), daemon)
+            self.at_work(watch, name, daemon)
         watch.close()
         self.check(watch)
         self.check_titles(watch)

@@ -34,9 +34,19 @@ static bool see(void)
 	return !world.result->n_samples_refused;
 }
 
+static const struct job_figures *newest(void)
+{
+	const struct tuner_job *job = &world.state->jobs[0];
+
+	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
+}
+
 static void test_a_usual_sample_gives_figures(void **state)
 {
 	assert_true(see());
+	assert_true(newest()->from_ns == world.now_ns - SECOND);
+	assert_float_equal(newest()->busy, 0.6, 1e-9);
+	assert_true(isnan(newest()->bandwidth) && isnan(newest()->demand));
 	assert_float_equal(world.result->views[0].rate, 1000, 1e-9);
 	assert_float_equal(world.result->views[0].wait, 0.4, 1e-9);
 	assert_float_equal(world.result->views[0].demand, 1000 / 0.6, 1e-6);
@@ -85,6 +95,9 @@ static void test_an_absurd_figure_costs_that_figure_alone(void **state)
 		sample.chunk_latency_s = sample.source_bytes_per_s = sample.daemon_cpu_s_per_sample = bad[i];
 		sample.dataset_bytes = sample.shares.checkpoint_stall = sample.device_rate = bad[i];
 		assert_true(see());
+		assert_true(isnan(newest()->latency_s) && isnan(newest()->bandwidth));
+		assert_true(isnan(newest()->daemon_cpu_s) && isnan(newest()->dataset_bytes));
+		assert_true(isnan(newest()->demand));
 		assert_float_equal(world.result->views[0].wait, 0.4, 1e-9);
 		assert_float_equal(world.result->views[0].demand, 1000 / 0.6, 1e-6);
 	}

@@ -22,7 +22,7 @@ static uint32_t count_of(const struct usage_totals *t, uint32_t uid)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < t->n; i++)
-		n += t->rows[i].uid == uid;
+		n += !t->rows[i].is_other_user && t->rows[i].uid == uid;
 	return n;
 }
 

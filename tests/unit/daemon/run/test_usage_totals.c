@@ -78,6 +78,21 @@ static void test_one_user_has_few(void **state)
 	assert_int_equal(jobs_of(t, 1001, "physics"), 1);
 }
 
+/* The row of users without a row of their own is not root's. */
+static void test_the_row_of_others_is_nobodys(void **state)
+{
+	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
+	char name[16];
+
+	assert_non_null(t);
+	usage_add(t, 1000, "", "", &(struct usage_amounts){.samples = 1});
+	for (int i = 0; i < USAGE_MAX_OF_USER - 1; i++) {
+		snprintf(name, sizeof(name), "a%d", i);
+		begin(t, 0, name);
+		assert_int_equal(jobs_of(t, 0, name), 1);
+	}
+}
+
 static void test_users_beyond_the_table_share_a_row(void **state)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
@@ -94,4 +109,5 @@ static void test_users_beyond_the_table_share_a_row(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_usage_has_a_row_for_user_and_account),
-	   cmocka_unit_test(test_one_user_has_few), cmocka_unit_test(test_users_beyond_the_table_share_a_row))
+	   cmocka_unit_test(test_one_user_has_few), cmocka_unit_test(test_the_row_of_others_is_nobodys),
+	   cmocka_unit_test(test_users_beyond_the_table_share_a_row))

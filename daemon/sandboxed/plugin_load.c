@@ -80,7 +80,7 @@ int plugin_load(int fd, uint64_t out_bytes, struct plugin_codec *ret, struct err
 	if (r < 0)
 		return r;
 	if (out_bytes > 0 && make_space(ret, out_bytes) < 0)
-		return error_errno(err, -ENOMEM, "%llu bytes for the codec's output",
+		return error_errno(err, -ENOMEM, "no memory for the codec's output, %llu bytes",
 				   (unsigned long long)out_bytes);
 	ret->codec = codec;
 	return 0;

@@ -19,9 +19,10 @@ struct plugin_codec {
 	uint64_t out_bytes;
 };
 
-/* Loads a plug-in from the descriptor, which is closed, with memory for its output; out_bytes 0: it will only
- * be opened. Its constructors run, without capabilities. Must be called before the process enters the
- * sandbox. -ELIBBAD: the file cannot be loaded, is not a codec, or is of another version; -ENOMEM. */
+/* Loads a plug-in from the descriptor, which is closed, and allocates memory for its output. out_bytes 0: the
+ * codec will only be opened. Its constructors run, without capabilities. Must be called before the process
+ * enters the sandbox. -ELIBBAD: the file cannot be loaded, is not a codec, or is of another version;
+ * -ENOMEM. */
 int plugin_load(int fd, uint64_t out_bytes, struct plugin_codec *ret, struct error *err);
 
 /* Opens the codec, in the sandbox. Fills in type and dimensions of its output. Returns 0, the codec's own

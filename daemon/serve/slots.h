@@ -4,7 +4,7 @@
 /*
  * Slots: the batches of a session in shared memory, and which of them its client holds:
  *
- *   free --slots_begin()--> filling --workers--> filled --slots_next(), slot_publish()--> published
+ *   free --slots_begin()--> filling --workers--> filled --slots_next(), slots_publish()--> published
  *   --the client gives it back, slots_reap()--> free
  *
  * A slot identifies a batch to the client until the client gives it back. The batch lies in a buffer

@@ -594,7 +594,7 @@ static bool has_space(const struct tuner_job *job, const struct knob_plan *p, en
 	case TUNER_DAEMON_WORKERS: return want <= p->space.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->space.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->space.cache_bytes;
-	case TUNER_DECODED_BYTES: return false; /* only bound_decoded() sets this knob */
+	case TUNER_DECODED_BYTES: return false; /* only round_bound_decoded() sets this knob */
 	}
 	return false;
 }

@@ -195,8 +195,8 @@ void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result
 void job_hold(struct job *job, uint64_t writer, uint64_t now_ns, uint64_t until_ns);
 bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
-/* Finds out who runs the process: from its control group, else as the client says. said: NULL: nothing. pid:
- * 0 if the process is not visible. */
+/* Finds out who runs the process: from its control group, or else from the client's report. said NULL: there
+ * is no report. pid 0: the process is not visible. */
 struct job_origin job_origin_find(const struct wire_origin *said, const char *proc_root, pid_t pid);
 /* Returns true if any field is known. */
 bool job_origin_is_known(const struct job_origin *o);

@@ -6,9 +6,9 @@
  * thread afterwards. A task is the caller's memory and must live until its done().
  *
  * Tasks queue in lanes. They take turns: first among users, then among a user's lanes (turns.h). A lane's
- * limit is how many of its tasks run at one time. A task costs the CPU time of its thread plus the
- * CPU time that it used in other processes. A long task costs at least the time for which it occupied its
- * worker. Both are read from clocks while it runs.
+ * limit is how many of its tasks run at one time. A task costs the CPU time of its thread plus the CPU time
+ * that it used in other processes. A long task costs at least the time for which it occupied its worker. Both
+ * are read from clocks while it runs.
  *
  * A task that `is_long` waits in work() for another process, and may be paused there: then its thread sleeps,
  * and another task gets its place. Threads are started when there is work for them, and all but one end after

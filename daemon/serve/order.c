@@ -16,6 +16,7 @@
 #include "lib/minmax.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
+#include "serving_knobs.h"
 
 /* ---- the most that a session can pin or wait for at one time ---- */
 
@@ -323,6 +324,7 @@ static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 #define RANKS_WINDOW 8
 /* Default window, in chunks, of a job with lanes; each lane has its own window. */
 #define LANES_WINDOW 2
+
 static int count_samples(struct order *o, struct error *err)
 {
 	const struct snapshot_info *info = &o->dataset->info;

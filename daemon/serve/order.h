@@ -16,9 +16,9 @@
 #include "daemon/cache/cached_dataset.h"
 #include "client/protocol.h"
 #include "dataset/shuffle.h"
-#include "serving_knobs.h"
 
 struct membership;
+struct serving_options;
 
 /*
  * Parameters that decide how much a session can pin or wait for at one time, in bytes of segments: its next

@@ -557,16 +557,13 @@ static void give_up(struct session *s, int reason, uint64_t bytes)
  * available. */
 static void reserve_head(struct session *s)
 {
-	const struct batch *head = &s->order.head;
-	uint64_t need = s->order.plans[head->epoch & 1].need_bytes;
+	const struct epoch_plan *plans = s->order.plans;
+	uint64_t need = plans[s->order.head.epoch & 1].need_bytes;
 
 	if (!s->order.exact)
 		return;
-	reserve(
-	    s,
-	    max_u64(
-		s->order.plans[0].need_bytes,
-		s->order.plans[1].need_bytes)); /* other sessions may have ended since the last reservation */
+	/* Other sessions may have ended since the last reservation. */
+	reserve(s, max_u64(plans[0].need_bytes, plans[1].need_bytes));
 	if (!s->slots.has_views)
 		need = head_bytes(s);
 	if (need > s->need_bytes)

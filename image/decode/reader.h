@@ -13,9 +13,8 @@ struct image_source {
 	const struct image_request *request;
 	uint64_t pixels_max;
 	struct resample *resample;
-	struct scratch_buffer
-	    *rows;    /* for pixels on their way to the resampler; reused from image to image */
-	void **state; /* the format's own, from its first image to image_format.free() */
+	struct scratch_buffer *rows; /* pixels on their way to the resampler; reused from image to image */
+	void **state;                /* the format's own, from its first image to image_format.free() */
 	uint64_t n_warnings;
 };
 

@@ -53,8 +53,7 @@ enum load_step {
 	LOAD_PAUSE,    /* another callback continues, or the load has ended */
 };
 
-/* ---- which parts of a chunk to read ----------------------------------------------------------------------
- */
+/* ---- which parts of a chunk to read ---- */
 
 static bool wants_all(const struct cached_want *want)
 {
@@ -167,8 +166,7 @@ static uint64_t *plan_part(const struct cached_dataset *d, const struct snapshot
 	return NULL;
 }
 
-/* ---- the load -------------------------------------------------------------------------------------------
- */
+/* ---- the load ---- */
 
 static void load_go_on(struct chunk_load *l, enum load_step step);
 

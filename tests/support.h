@@ -15,7 +15,7 @@
  * of a test or of a group. remove_folder() removes the contents, too. */
 int make_folder(void **state);
 int remove_folder(void **state);
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
+#define TEST_IN_FOLDER(name) TEST_WITH(name, make_folder, remove_folder)
 /* As make_folder(), but below `parent`, for tests that need a certain kind of file system. */
 int make_folder_below(const char *parent, void **state);
 

@@ -9,13 +9,19 @@
 
 #include <cmocka.h>
 
-/* Defines main() of a test program that runs these tests, each of which is a cmocka_unit_test*(). */
-#define UNIT_TESTS(...) UNIT_TESTS_BETWEEN(NULL, NULL, __VA_ARGS__)
-/* Defines main() likewise, with a setup and a teardown of all tests together. */
-#define UNIT_TESTS_BETWEEN(setup, teardown, ...)                                                             \
-	int main(void)                                                                                       \
+/* TEST(name) { body } defines a test. Tests of a program run in the order in which they are defined. A
+ * program that has no main() gets that of test_main.c. */
+#define TEST(name) TEST_WITH(name, NULL, NULL)
+/* As TEST(), with functions that are called before and after it. Each may be NULL. */
+#define TEST_WITH(name, setup, teardown)                                                                     \
+	static void test_##name(void **state);                                                               \
+	__attribute__((constructor)) static void add_test_##name(void)                                       \
 	{                                                                                                    \
-		static const struct CMUnitTest tests[] = {__VA_ARGS__};                                      \
-                                                                                                             \
-		return cmocka_run_group_tests(tests, setup, teardown);                                       \
-	}
+		add_test((struct CMUnitTest){"test_" #name, test_##name, setup, teardown, NULL});            \
+	}                                                                                                    \
+	static void test_##name(__attribute__((unused)) void **state)
+
+void add_test(struct CMUnitTest test);
+/* Runs all tests, with functions that are called before the first and after the last. Each may be NULL.
+ * Returns the exit status: 0 if there are tests, and all passed. */
+int run_unit_tests(CMFixtureFunction setup, CMFixtureFunction teardown);

@@ -65,7 +65,7 @@ static struct elf_symbols *open_at(const void *address, uint64_t *ret_offset)
 	return symbols;
 }
 
-static void test_a_program_s_own_functions_have_names(void **state)
+TEST(a_program_s_own_functions_have_names)
 {
 	_cleanup_(elf_symbols_closep) struct elf_symbols *symbols = NULL;
 	uint64_t offset, local;
@@ -85,7 +85,7 @@ static void test_a_program_s_own_functions_have_names(void **state)
 	assert_string_equal(name, "elf_sym");
 }
 
-static void test_where_a_variable_is(void **state)
+TEST(where_a_variable_is)
 {
 	_cleanup_(elf_symbols_closep) struct elf_symbols *symbols = NULL;
 	const char *code = (const char *)(uintptr_t)elf_symbols_test_function;
@@ -102,7 +102,7 @@ static void test_where_a_variable_is(void **state)
 
 /* In a library without a symbol table, only exported names are known. Other code does not get the nearest
  * exported name. */
-static void test_exported_names_reach_no_further_than_their_size(void **state)
+TEST(exported_names_reach_no_further_than_their_size)
 {
 	_cleanup_(elf_symbols_closep) struct elf_symbols *symbols = NULL;
 	const void *code = dlsym(RTLD_DEFAULT, "_cmocka_run_group_tests");
@@ -117,7 +117,7 @@ static void test_exported_names_reach_no_further_than_their_size(void **state)
 		assert_string_not_equal(name, "_cmocka_run_group_tests");
 }
 
-static void test_no_elf_file(void **state)
+TEST(no_elf_file)
 {
 	struct elf_symbols *symbols = NULL;
 	int pipes[2];
@@ -131,7 +131,7 @@ static void test_no_elf_file(void **state)
 	assert_null(symbols);
 }
 
-static void test_damaged_symbols_do_no_harm(void **state)
+TEST(damaged_symbols_do_no_harm)
 {
 	_cleanup_(freep) uint8_t *image = NULL;
 	struct stat info;
@@ -166,8 +166,3 @@ static void test_damaged_symbols_do_no_harm(void **state)
 		image[at] = old;
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_program_s_own_functions_have_names),
-	   cmocka_unit_test(test_where_a_variable_is),
-	   cmocka_unit_test(test_exported_names_reach_no_further_than_their_size),
-	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_damaged_symbols_do_no_harm))

@@ -78,13 +78,13 @@ static void assert_is_mapped_file(int fd)
 	close(fd);
 }
 
-static void test_the_mappings_file(void **state)
+TEST(the_mappings_file)
 {
 	assert_is_mapped_file(open_as(NULL));
 	assert_is_mapped_file(open_as(library));
 }
 
-static void test_another_file_at_the_path_is_refused(void **state)
+TEST(another_file_at_the_path_is_refused)
 {
 	char link_path[192];
 
@@ -97,7 +97,7 @@ static void test_another_file_at_the_path_is_refused(void **state)
 }
 
 /* Opening these files would have a side effect, or block. */
-static void test_no_regular_file(void **state)
+TEST(no_regular_file)
 {
 	char pipe_path[192];
 
@@ -108,6 +108,7 @@ static void test_no_regular_file(void **state)
 	assert_int_equal(open_as("/dev/zero"), -EACCES);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_the_mappings_file),
-		   cmocka_unit_test(test_another_file_at_the_path_is_refused),
-		   cmocka_unit_test(test_no_regular_file))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

@@ -33,7 +33,7 @@ static void check(const struct mounts *mounts, uint32_t device, const char *inne
 	assert_string_equal(path, wanted);
 }
 
-static void test_a_path_is_found_below_its_mount(void **state)
+TEST(a_path_is_found_below_its_mount)
 {
 	struct mounts *mounts = parse("22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
 				      "30 22 8:1 / /mnt/my\\040data rw - xfs /dev/sda1 rw\n"
@@ -66,7 +66,7 @@ static void test_a_path_is_found_below_its_mount(void **state)
 	mounts_free(NULL);
 }
 
-static void test_a_missing_mount_table_is_an_error(void **state)
+TEST(a_missing_mount_table_is_an_error)
 {
 	struct mounts *mounts;
 
@@ -78,7 +78,7 @@ static bool is_fuse(const char *type)
 	return !strncmp(type, "fuse", 4);
 }
 
-static void test_mounts_on_a_path(void **state)
+TEST(mounts_on_a_path)
 {
 	struct mounts *mounts = parse("22 1 254:0 / / rw shared:1 master:2 - ext4 /dev/vda rw\n"
 				      "30 22 0:40 / /home/me/a\\040b rw - fuse.sshfs me@host: rw\n");
@@ -90,6 +90,3 @@ static void test_mounts_on_a_path(void **state)
 	assert_false(mounts_path_meets(NULL, "/home/lib.so", is_fuse));
 	mounts_free(mounts);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_path_is_found_below_its_mount), cmocka_unit_test(test_mounts_on_a_path),
-	   cmocka_unit_test(test_a_missing_mount_table_is_an_error))

@@ -33,7 +33,7 @@ static void names_freep(struct names **names)
 	names_free(*names);
 }
 
-static void test_each_frame_once(void **state)
+TEST(each_frame_once)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
 	struct notes notes = {0};
@@ -53,7 +53,7 @@ static void test_each_frame_once(void **state)
 }
 
 /* A job's names of files and functions end up on terminals and in flame graphs. */
-static void test_names_are_made_fit(void **state)
+TEST(names_are_made_fit)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
 	struct notes notes = {0};
@@ -73,7 +73,7 @@ static void test_names_are_made_fit(void **state)
 			 notes.size);
 }
 
-static void test_a_stack_is_told_once(void **state)
+TEST(a_stack_is_told_once)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
 	struct notes notes = {0};
@@ -93,7 +93,7 @@ static void test_a_stack_is_told_once(void **state)
 
 /* A job with an unlimited number of different stacks costs no more memory. The stacks beyond the limit have
  * no names. */
-static void test_there_is_a_limit(void **state)
+TEST(there_is_a_limit)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
 	uint64_t frame = 0, n_refused = 0, n = 0;
@@ -106,6 +106,3 @@ static void test_there_is_a_limit(void **state)
 	frame = 1;
 	assert_int_not_equal(names_stack(names, &frame, 1, NULL), 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_each_frame_once), cmocka_unit_test(test_names_are_made_fit),
-	   cmocka_unit_test(test_a_stack_is_told_once), cmocka_unit_test(test_there_is_a_limit))

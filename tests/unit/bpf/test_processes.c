@@ -46,7 +46,7 @@ static const char maps[] = "1000-2000 r--p 00000000 08:01 5 /lib/liba.so.1\n"
 			   "8000-9000 r-xp 00000000 00:00 0 \n"
 			   "a000-b000 r-xp 00000000 08:01 6 /lib/libb.so (deleted)\n";
 
-static void test_code_by_address(void **state)
+TEST(code_by_address)
 {
 	struct processes processes;
 
@@ -68,7 +68,7 @@ static void test_code_by_address(void **state)
 }
 
 /* Later mappings are found, but a process's maps are not read all the time. */
-static void test_looks_again_now_and_then(void **state)
+TEST(looks_again_now_and_then)
 {
 	struct processes processes;
 
@@ -82,7 +82,7 @@ static void test_looks_again_now_and_then(void **state)
 	processes_free(&processes);
 }
 
-static void test_a_process_that_is_gone_is_as_its_parent(void **state)
+TEST(a_process_that_is_gone_is_as_its_parent)
 {
 	struct processes processes;
 
@@ -103,7 +103,7 @@ static void test_a_process_that_is_gone_is_as_its_parent(void **state)
 	processes_free(&processes);
 }
 
-static void test_a_program_has_its_own_serial(void **state)
+TEST(a_program_has_its_own_serial)
 {
 	struct processes processes;
 	uint32_t serial;
@@ -118,7 +118,7 @@ static void test_a_program_has_its_own_serial(void **state)
 }
 
 /* With an unlimited number of processes, the table keeps its size, and processes with samples stay. */
-static void test_many_processes_do_not_grow_the_table(void **state)
+TEST(many_processes_do_not_grow_the_table)
 {
 	struct processes processes;
 
@@ -137,8 +137,7 @@ static void test_many_processes_do_not_grow_the_table(void **state)
 	processes_free(&processes);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_code_by_address),
-		   cmocka_unit_test(test_looks_again_now_and_then),
-		   cmocka_unit_test(test_a_process_that_is_gone_is_as_its_parent),
-		   cmocka_unit_test(test_a_program_has_its_own_serial),
-		   cmocka_unit_test(test_many_processes_do_not_grow_the_table))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

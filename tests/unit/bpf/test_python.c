@@ -74,7 +74,7 @@ static int code_read(const struct python *python, struct memory *memory, uint64_
 	return python_code_read(python, &(struct python_memory){memory_read, memory}, address, ret);
 }
 
-static void test_names_of_code(void **state)
+TEST(names_of_code)
 {
 	static uint16_t long_name[300];
 	static const uint16_t greek[] = {0x3b1, 0x3b2};
@@ -107,7 +107,7 @@ static void test_names_of_code(void **state)
 	assert_string_equal(code.function + 188, "α");
 }
 
-static void test_hostile_memory_of_python_is_refused(void **state)
+TEST(hostile_memory_of_python_is_refused)
 {
 	struct memory memory = {0};
 	struct python python = python_311(&memory);
@@ -130,7 +130,7 @@ static void test_hostile_memory_of_python_is_refused(void **state)
 	}
 }
 
-static void test_known_python_versions_are_described(void **state)
+TEST(known_python_versions_are_described)
 {
 	struct memory memory = {0};
 	struct python python;
@@ -142,7 +142,7 @@ static void test_known_python_versions_are_described(void **state)
 	assert_int_equal(describe(0, 1, &memory, &python), -ENOTSUP);
 }
 
-static void test_313_describes_itself(void **state)
+TEST(313_describes_itself)
 {
 	struct memory memory = {0};
 	struct python python;
@@ -170,7 +170,7 @@ static void test_313_describes_itself(void **state)
 }
 
 /* The layout is that of CPython 3.14's own header, with made-up numbers. */
-static void test_314_describes_itself(void **state)
+TEST(314_describes_itself)
 {
 	static const struct {
 		unsigned word;
@@ -199,7 +199,7 @@ static void test_314_describes_itself(void **state)
 	assert_int_equal(describe(0x030e, BASE, &memory, &python), -ENOTSUP);
 }
 
-static void test_version_in_a_name(void **state)
+TEST(version_in_a_name)
 {
 	assert_int_equal(python_version_of_name("libpython3.9.so.1.0"), 0x0309);
 	assert_int_equal(python_version_of_name("python3.10"), 0x030a);
@@ -209,8 +209,3 @@ static void test_version_in_a_name(void **state)
 	assert_int_equal(python_version_of_name("libjpeg.so.62"), 0);
 	assert_int_equal(python_version_of_name(""), 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_names_of_code), cmocka_unit_test(test_hostile_memory_of_python_is_refused),
-	   cmocka_unit_test(test_known_python_versions_are_described),
-	   cmocka_unit_test(test_313_describes_itself), cmocka_unit_test(test_version_in_a_name),
-	   cmocka_unit_test(test_314_describes_itself))

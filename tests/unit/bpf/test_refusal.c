@@ -25,7 +25,7 @@ static void speak(const char *format, ...)
 }
 
 /* Linux 5.15 returns -EACCES to root for a tracepoint that has fewer arguments. */
-static void test_the_verifier_is_no_want_of_privilege(void **state)
+TEST(the_verifier_is_no_want_of_privilege)
 {
 	refusal_listen();
 	speak("libbpf: prog '%s': BPF program load failed: %s\n", "sched_switch", "Permission denied");
@@ -42,7 +42,7 @@ static void test_the_verifier_is_no_want_of_privilege(void **state)
 	assert_false(refusal_of_privilege(-EPERM));
 }
 
-static void test_without_the_verifier_it_is_privilege(void **state)
+TEST(without_the_verifier_it_is_privilege)
 {
 	refusal_listen();
 	assert_true(refusal_of_privilege(-EPERM));
@@ -53,7 +53,7 @@ static void test_without_the_verifier_it_is_privilege(void **state)
 }
 
 /* Linux 7.3 has a field of another size, so libbpf itself refuses the program. */
-static void test_the_first_words_are_the_reason(void **state)
+TEST(the_first_words_are_the_reason)
 {
 	refusal_listen();
 	speak("libbpf: prog '%s': relo #%d: insn #%d accesses field incorrectly.\n", "tag_tasks", 22, 7);
@@ -62,7 +62,7 @@ static void test_the_first_words_are_the_reason(void **state)
 	assert_non_null(strstr(refusal_get()->reason, "accesses field incorrectly"));
 }
 
-static void test_the_last_program_counts(void **state)
+TEST(the_last_program_counts)
 {
 	refusal_listen();
 	speak("libbpf: prog '%s': -- BEGIN PROG LOAD LOG --\nR1 is bad\n-- END PROG LOAD LOG --\n", "a");
@@ -72,8 +72,3 @@ static void test_the_last_program_counts(void **state)
 	refusal_listen();
 	assert_string_equal(refusal_get()->program, "");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_verifier_is_no_want_of_privilege),
-	   cmocka_unit_test(test_without_the_verifier_it_is_privilege),
-	   cmocka_unit_test(test_the_first_words_are_the_reason),
-	   cmocka_unit_test(test_the_last_program_counts))

@@ -36,7 +36,7 @@ static int find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
 }
 
 /* The bytes at the found offset are the function's code in memory, or follow an endbr64 there. */
-static void test_offset_is_the_functions_code(void **state)
+TEST(offset_is_the_functions_code)
 {
 	static const char *const names[] = {"_assert_true", "_fail", "_check_expected",
 					    "_cmocka_run_group_tests"};
@@ -57,7 +57,7 @@ static void test_offset_is_the_functions_code(void **state)
 
 /* An instruction that the kernel cannot emulate is skipped if nothing of the call is lost and the kernel can
  * emulate the next one. */
-static void test_a_cheap_place_loses_nothing_of_the_call(void **state)
+TEST(a_cheap_place_loses_nothing_of_the_call)
 {
 	static const uint8_t endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
 	static const struct {
@@ -101,7 +101,7 @@ static void test_a_cheap_place_loses_nothing_of_the_call(void **state)
 }
 
 /* libdiesel's own marker is called four times per batch. */
-static void test_our_marker_is_cheap(void **state)
+TEST(our_marker_is_cheap)
 {
 	_cleanup_(closep) int fd = open(getenv("DIESEL_LIBRARY"), O_RDONLY);
 	struct symbol_file *file;
@@ -115,7 +115,7 @@ static void test_our_marker_is_cheap(void **state)
 	symbol_file_close(file);
 }
 
-static void test_prefix_and_missing(void **state)
+TEST(prefix_and_missing)
 {
 	_cleanup_(closep) int fd = open(library_path(), O_RDONLY);
 	uint64_t offset = 7;
@@ -126,7 +126,7 @@ static void test_prefix_and_missing(void **state)
 	assert_int_equal(find(fd, "no_such_function", false, &offset), -ENOENT);
 }
 
-static void test_no_elf_file(void **state)
+TEST(no_elf_file)
 {
 	_cleanup_(closep) int text = nameless_file("#!/bin/sh\n", 10);
 	_cleanup_(closep) int empty = nameless_file("", 0);
@@ -136,7 +136,7 @@ static void test_no_elf_file(void **state)
 	assert_int_equal(find(empty, "main", true, &offset), -ENOEXEC);
 }
 
-static void test_a_damaged_library_is_read_within_bounds(void **state)
+TEST(a_damaged_library_is_read_within_bounds)
 {
 	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
@@ -195,7 +195,7 @@ static void make_compressed(Elf64_Shdr *section)
 }
 
 /* A sparse file costs its owner nothing, so its length must not be the cost of reading it. */
-static void test_sections_larger_than_any_librarys(void **state)
+TEST(sections_larger_than_any_librarys)
 {
 	static const uint32_t types[] = {SHT_DYNSYM, SHT_STRTAB};
 
@@ -208,9 +208,3 @@ static void test_sections_larger_than_any_librarys(void **state)
 		assert_int_equal(find(compressed, "_assert_true", true, &offset), -ENOEXEC);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_offset_is_the_functions_code),
-	   cmocka_unit_test(test_a_cheap_place_loses_nothing_of_the_call),
-	   cmocka_unit_test(test_our_marker_is_cheap), cmocka_unit_test(test_prefix_and_missing),
-	   cmocka_unit_test(test_no_elf_file), cmocka_unit_test(test_a_damaged_library_is_read_within_bounds),
-	   cmocka_unit_test(test_sections_larger_than_any_librarys))

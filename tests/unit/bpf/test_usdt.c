@@ -45,7 +45,7 @@ static int look(int fd, struct seen *seen)
 	return r;
 }
 
-static void test_every_marker_is_a_nop(void **state)
+TEST(every_marker_is_a_nop)
 {
 	for (size_t i = 0; i < 2; i++) {
 		_cleanup_(closep) int fd = open(libraries[i], O_RDONLY);
@@ -71,7 +71,7 @@ static int stop(void *user, const struct usdt_probe *probe)
 	return -EINTR;
 }
 
-static void test_visitor_ends_the_walk(void **state)
+TEST(visitor_ends_the_walk)
 {
 	_cleanup_(closep) int fd = open(libraries[0], O_RDONLY);
 	struct symbol_file *file;
@@ -83,7 +83,7 @@ static void test_visitor_ends_the_walk(void **state)
 	symbol_file_close(file);
 }
 
-static void test_soname_and_no_markers(void **state)
+TEST(soname_and_no_markers)
 {
 	_cleanup_(closep) int fd = open("/proc/self/exe", O_RDONLY);
 	_cleanup_(closep) int library = open(libraries[0], O_RDONLY);
@@ -100,7 +100,7 @@ static void test_soname_and_no_markers(void **state)
 	assert_int_equal(seen.n_ours, 0);
 }
 
-static void test_damaged_notes_are_read_within_bounds(void **state)
+TEST(damaged_notes_are_read_within_bounds)
 {
 	_cleanup_(closep) int source = open(libraries[1], O_RDONLY);
 	_cleanup_(freep) uint8_t *image = NULL;
@@ -135,18 +135,11 @@ static void test_damaged_notes_are_read_within_bounds(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_every_marker_is_a_nop),
-	    cmocka_unit_test(test_visitor_ends_the_walk),
-	    cmocka_unit_test(test_soname_and_no_markers),
-	    cmocka_unit_test(test_damaged_notes_are_read_within_bounds),
-	};
-
 	libraries[0] = getenv("USDT_PLAIN");
 	libraries[1] = getenv("USDT_COUNTED");
 	if (!libraries[0] || !libraries[1]) {
 		puts("skipped: USDT_PLAIN and USDT_COUNTED name no libraries");
 		return 77;
 	}
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "client/knob.h"
 
-static void test_names_and_keys_lead_back_to_knobs(void **state)
+TEST(names_and_keys_lead_back_to_knobs)
 {
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {
 		enum tuner_knob knob = TUNER_N_KNOBS;
@@ -18,7 +18,7 @@ static void test_names_and_keys_lead_back_to_knobs(void **state)
 	}
 }
 
-static void test_unknown_names_are_no_knobs(void **state)
+TEST(unknown_names_are_no_knobs)
 {
 	enum tuner_knob knob = TUNER_CLIENT_WORKERS;
 
@@ -31,7 +31,7 @@ static void test_unknown_names_are_no_knobs(void **state)
 }
 
 /* Databases, recordings and the state for a restart hold these names, so a new one is appended. */
-static void test_stored_names_never_change(void **state)
+TEST(stored_names_never_change)
 {
 	static const struct {
 		const char *name, *saved;
@@ -49,7 +49,7 @@ static void test_stored_names_never_change(void **state)
 }
 
 /* A new row that is incomplete fails here. */
-static void test_rows_are_whole(void **state)
+TEST(rows_are_whole)
 {
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {
 		const struct tuner_knob_info *knob = &tuner_knob_table[i];
@@ -62,7 +62,3 @@ static void test_rows_are_whole(void **state)
 		assert_int_equal(tuner_knob_of_key(knob->limit, &other), -EINVAL);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_names_and_keys_lead_back_to_knobs),
-	   cmocka_unit_test(test_unknown_names_are_no_knobs),
-	   cmocka_unit_test(test_stored_names_never_change), cmocka_unit_test(test_rows_are_whole))

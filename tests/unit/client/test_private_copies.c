@@ -61,7 +61,7 @@ static void write_and_drop(uint8_t *data, int fd, uint32_t n_pages)
 	all_are(data, n_pages, 3);
 }
 
-static void test_the_next_batch_shows(void **state)
+TEST(the_next_batch_shows)
 {
 	for (uint32_t n_pages = SMALL; n_pages <= LARGE; n_pages += LARGE - SMALL) {
 		int fd;
@@ -74,7 +74,7 @@ static void test_the_next_batch_shows(void **state)
 }
 
 /* A forked child has copies of its own, and its parent's copies stay. */
-static void test_in_a_forked_child(void **state)
+TEST(in_a_forked_child)
 {
 	int fd, status;
 	uint8_t *data = map(LARGE, &fd);
@@ -108,7 +108,7 @@ static bool kernel_tells(void)
 	       (major > 6 || (major == 6 && minor >= 7));
 }
 
-static void test_what_was_only_read_stays_mapped(void **state)
+TEST(what_was_only_read_stays_mapped)
 {
 	uint64_t entries[LARGE];
 	int fd, pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -132,6 +132,3 @@ static void test_what_was_only_read_stays_mapped(void **state)
 	close(fd);
 	close(pagemap);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_next_batch_shows), cmocka_unit_test(test_in_a_forked_child),
-	   cmocka_unit_test(test_what_was_only_read_stays_mapped))

@@ -96,7 +96,7 @@ static void make_valid(union wire_message *m, enum wire_type type)
 	}
 }
 
-static void test_each_type_has_its_size_and_descriptors(void **state)
+TEST(each_type_has_its_size_and_descriptors)
 {
 	for (enum wire_type type = 0; type < WIRE_N_TYPES; type++) {
 		union wire_message m;
@@ -117,7 +117,7 @@ static void test_each_type_has_its_size_and_descriptors(void **state)
 	}
 }
 
-static void test_a_header_must_be_whole_and_known(void **state)
+TEST(a_header_must_be_whole_and_known)
 {
 	union wire_message m = {0};
 
@@ -136,7 +136,7 @@ static uint32_t agree(uint32_t version, uint32_t least, uint32_t revision)
 	    .magic = WIRE_MAGIC, .version = version, .least = least, .revision = revision});
 }
 
-static void test_peers_agree_on_a_version(void **state)
+TEST(peers_agree_on_a_version)
 {
 	const uint32_t newest = WIRE_VERSION, least = WIRE_VERSION_LEAST;
 	/* a version that a newer release supports, too */
@@ -162,7 +162,7 @@ static void test_peers_agree_on_a_version(void **state)
 	assert_int_equal(agree(newest + 1, least, 7), released);
 }
 
-static void test_origins_have_plain_characters_only(void **state)
+TEST(origins_have_plain_characters_only)
 {
 	static const char *const fine[] = {"", "4711", "4711_12", "a.b-c_D9"}, *const wrong[] = {
 										   " ",        "a\"b", "a\n",
@@ -184,7 +184,7 @@ static void test_origins_have_plain_characters_only(void **state)
 	assert_false(protocol_origin_ok("abc", 3)); /* without a terminating NUL */
 }
 
-static void test_a_field_has_a_terminated_name(void **state)
+TEST(a_field_has_a_terminated_name)
 {
 	union wire_message m;
 
@@ -197,7 +197,7 @@ static void test_a_field_has_a_terminated_name(void **state)
 }
 
 /* Each row makes one field of a valid OPEN_SESSION invalid. */
-static void test_open_session_fields(void **state)
+TEST(open_session_fields)
 {
 	static const struct {
 		size_t offset;
@@ -228,7 +228,7 @@ static void test_open_session_fields(void **state)
 }
 
 /* A job on several nodes needs a plain name, because the name goes to Redis, to terminals and to logs. */
-static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
+TEST(a_job_of_several_nodes_needs_a_plain_name)
 {
 	static const struct {
 		const char *name;
@@ -255,7 +255,7 @@ static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
 }
 
 /* A session that only loads chunks into memory has no order. Its job may run on several nodes. */
-static void test_a_warming_session_has_no_order(void **state)
+TEST(a_warming_session_has_no_order)
 {
 	static const struct {
 		uint32_t flags, rank, world;
@@ -283,7 +283,7 @@ static void test_a_warming_session_has_no_order(void **state)
 	}
 }
 
-static void test_one_wrong_codec_field_is_refused(void **state)
+TEST(one_wrong_codec_field_is_refused)
 {
 	static const struct {
 		enum wire_type type;
@@ -315,7 +315,7 @@ static void test_one_wrong_codec_field_is_refused(void **state)
 	}
 }
 
-static void test_one_wrong_control_field_is_refused(void **state)
+TEST(one_wrong_control_field_is_refused)
 {
 	static const struct {
 		size_t offset;
@@ -350,7 +350,7 @@ static void test_one_wrong_control_field_is_refused(void **state)
 	}
 }
 
-static void test_one_wrong_fetch_field_is_refused(void **state)
+TEST(one_wrong_fetch_field_is_refused)
 {
 	static const struct {
 		enum wire_type type;
@@ -383,7 +383,7 @@ static void test_one_wrong_fetch_field_is_refused(void **state)
 	}
 }
 
-static void test_texts_are_terminated(void **state)
+TEST(texts_are_terminated)
 {
 	union wire_message m;
 
@@ -403,16 +403,3 @@ static void test_texts_are_terminated(void **state)
 	m.hello.magic++;
 	assert_int_equal(protocol_check(&m, sizeof(m.hello), 0), -EPROTO);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_each_type_has_its_size_and_descriptors),
-	   cmocka_unit_test(test_a_header_must_be_whole_and_known),
-	   cmocka_unit_test(test_open_session_fields),
-	   cmocka_unit_test(test_one_wrong_codec_field_is_refused),
-	   cmocka_unit_test(test_one_wrong_control_field_is_refused),
-	   cmocka_unit_test(test_texts_are_terminated),
-	   cmocka_unit_test(test_one_wrong_fetch_field_is_refused),
-	   cmocka_unit_test(test_a_job_of_several_nodes_needs_a_plain_name),
-	   cmocka_unit_test(test_a_warming_session_has_no_order),
-	   cmocka_unit_test(test_peers_agree_on_a_version),
-	   cmocka_unit_test(test_origins_have_plain_characters_only),
-	   cmocka_unit_test(test_a_field_has_a_terminated_name))

@@ -22,7 +22,7 @@ static struct ring_control *control_new(uint32_t n_slots)
 	return c;
 }
 
-static void test_the_layout_is_aligned_and_bounded(void **state)
+TEST(the_layout_is_aligned_and_bounded)
 {
 	struct ring_layout packed = ring_layout(256, 4096), views = ring_layout(1, 0);
 	struct ring_layout largest = ring_layout(1u << 20, UINT32_MAX);
@@ -36,7 +36,7 @@ static void test_the_layout_is_aligned_and_bounded(void **state)
 	assert_true(largest.slot_bytes > (uint64_t)UINT32_MAX << 20);
 }
 
-static void test_publish_and_ready(void **state)
+TEST(publish_and_ready)
 {
 	_cleanup_(freep) struct ring_control *c = control_new(4);
 	struct ring_descriptor d = {.epoch = 1, .index = 2};
@@ -55,7 +55,7 @@ static void test_publish_and_ready(void **state)
 	assert_int_equal(ring_wait(c, published, 1), -ETIMEDOUT);
 }
 
-static void test_kick_only_when_asked(void **state)
+TEST(kick_only_when_asked)
 {
 	_cleanup_(freep) struct ring_control *c = control_new(8);
 
@@ -104,7 +104,7 @@ static void tell_daemon(struct duel *d, uint32_t ready)
 		eventfd_write(d->kicks, 1);
 }
 
-static void test_nothing_is_lost_between_two_sleepers(void **state)
+TEST(nothing_is_lost_between_two_sleepers)
 {
 	struct duel d = {.c = control_new(3), .kicks = eventfd(0, EFD_CLOEXEC), .rounds = 20000};
 	pthread_t daemon;
@@ -129,7 +129,7 @@ static void test_nothing_is_lost_between_two_sleepers(void **state)
 	free(d.c);
 }
 
-static void test_the_farthest_cause_of_a_sleep_counts(void **state)
+TEST(the_farthest_cause_of_a_sleep_counts)
 {
 	assert_int_equal(ring_cause_of_both(RING_CAUSE_NONE, RING_CAUSE_PREP), RING_CAUSE_PREP);
 	assert_int_equal(ring_cause_of_both(RING_CAUSE_STAGING, RING_CAUSE_PREP), RING_CAUSE_STAGING);
@@ -140,8 +140,3 @@ static void test_the_farthest_cause_of_a_sleep_counts(void **state)
 	assert_false(ring_cause_fetches(RING_CAUSE_STAGING + 1));
 	assert_true(ring_cause_fetches(RING_CAUSE_PEERS));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_layout_is_aligned_and_bounded), cmocka_unit_test(test_publish_and_ready),
-	   cmocka_unit_test(test_kick_only_when_asked),
-	   cmocka_unit_test(test_the_farthest_cause_of_a_sleep_counts),
-	   cmocka_unit_test(test_nothing_is_lost_between_two_sleepers))

@@ -28,7 +28,7 @@ static int memory_of(const void *data, size_t bytes, off_t at, size_t whole)
 	return fd;
 }
 
-static void test_packed_batches_read_as_written(void **state)
+TEST(packed_batches_read_as_written)
 {
 	const struct diesel_memory memory = {
 	    .life = 1, .n_buffers = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
@@ -63,7 +63,7 @@ static void test_packed_batches_read_as_written(void **state)
 
 /* A device reads the daemon's latest write. It sees neither the writes of an earlier batch's holder nor old
  * pages of the private mapping. */
-static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
+TEST(a_device_reads_what_the_daemon_wrote_last)
 {
 	struct ring_layout layout = ring_layout(BATCH, ITEM);
 	size_t bytes = N_SLOTS * layout.slot_bytes;
@@ -103,7 +103,7 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 	close(fd);
 }
 
-static void test_views_lead_to_their_segments(void **state)
+TEST(views_lead_to_their_segments)
 {
 	const struct diesel_memory memory = {.life = 1, .n_buffers = 1, .batch = BATCH, .has_views = 1};
 	const struct diesel_memory of_field = {
@@ -149,7 +149,7 @@ static void test_views_lead_to_their_segments(void **state)
 	close(data);
 }
 
-static void test_results_have_a_least_and_a_right_size(void **state)
+TEST(results_have_a_least_and_a_right_size)
 {
 	uint8_t *writer = NULL, *reader = NULL;
 	int fd = -1;
@@ -170,8 +170,3 @@ static void test_results_have_a_least_and_a_right_size(void **state)
 	diesel_result_unmap(reader, 8192);
 	diesel_result_unmap(NULL, 8192);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_packed_batches_read_as_written),
-	   cmocka_unit_test(test_a_device_reads_what_the_daemon_wrote_last),
-	   cmocka_unit_test(test_views_lead_to_their_segments),
-	   cmocka_unit_test(test_results_have_a_least_and_a_right_size))

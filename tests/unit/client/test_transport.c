@@ -73,7 +73,7 @@ static void assert_over(struct pair *p)
 	assert_int_equal(recv(p->daemon, &byte, 1, MSG_DONTWAIT), 0);
 }
 
-static void test_replies_are_of_their_requests(void **state)
+TEST_WITH(replies_are_of_their_requests, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -91,7 +91,7 @@ static void test_replies_are_of_their_requests(void **state)
 	}
 }
 
-static void test_an_error_is_an_answer(void **state)
+TEST_WITH(an_error_is_an_answer, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -104,7 +104,7 @@ static void test_an_error_is_an_answer(void **state)
 }
 
 /* The error names both versions, since either program may be the one to update. */
-static void test_another_protocol_is_said_with_both_versions(void **state)
+TEST_WITH(another_protocol_is_said_with_both_versions, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -128,7 +128,7 @@ static void hello_reply(struct pair *p, uint32_t version)
 	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), 0);
 }
 
-static void test_an_older_daemon_decides_the_version(void **state)
+TEST_WITH(an_older_daemon_decides_the_version, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -144,7 +144,7 @@ static void test_an_older_daemon_decides_the_version(void **state)
 }
 
 /* The daemon supports one version and refuses all others. */
-static void test_a_daemon_that_does_not_negotiate_is_asked_again(void **state)
+TEST_WITH(a_daemon_that_does_not_negotiate_is_asked_again, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -163,7 +163,7 @@ static void test_a_daemon_that_does_not_negotiate_is_asked_again(void **state)
 	assert_int_equal(m.hello.version, WIRE_VERSION_LEAST);
 }
 
-static void test_a_version_that_was_not_offered_is_refused(void **state)
+TEST_WITH(a_version_that_was_not_offered_is_refused, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -173,7 +173,7 @@ static void test_a_version_that_was_not_offered_is_refused(void **state)
 	assert_over(p);
 }
 
-static void test_a_late_reply_is_no_answer(void **state)
+TEST_WITH(a_late_reply_is_no_answer, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -187,7 +187,7 @@ static void test_a_late_reply_is_no_answer(void **state)
 	assert_int_equal(transport_send(p->daemon, &m, NULL, 0), -EPIPE);
 }
 
-static void test_a_reply_to_another_request_ends_it(void **state)
+TEST_WITH(a_reply_to_another_request_ends_it, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -199,7 +199,7 @@ static void test_a_reply_to_another_request_ends_it(void **state)
 	assert_over(p);
 }
 
-static void test_an_error_for_another_request_ends_it(void **state)
+TEST_WITH(an_error_for_another_request_ends_it, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -210,7 +210,7 @@ static void test_an_error_for_another_request_ends_it(void **state)
 	assert_over(p);
 }
 
-static void test_a_reply_of_another_kind_ends_it(void **state)
+TEST_WITH(a_reply_of_another_kind_ends_it, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -221,7 +221,7 @@ static void test_a_reply_of_another_kind_ends_it(void **state)
 	assert_over(p);
 }
 
-static void test_what_is_no_message_ends_it(void **state)
+TEST_WITH(what_is_no_message_ends_it, pair_setup, pair_teardown)
 {
 	struct pair *p = *state;
 	struct error err = ERROR_INIT;
@@ -231,13 +231,3 @@ static void test_what_is_no_message_ends_it(void **state)
 	assert_int_equal(seek(p, &err), -EPROTO);
 	assert_over(p);
 }
-
-#define PAIR(test) cmocka_unit_test_setup_teardown(test, pair_setup, pair_teardown)
-
-UNIT_TESTS(PAIR(test_replies_are_of_their_requests), PAIR(test_an_error_is_an_answer),
-	   PAIR(test_another_protocol_is_said_with_both_versions),
-	   PAIR(test_an_older_daemon_decides_the_version),
-	   PAIR(test_a_daemon_that_does_not_negotiate_is_asked_again),
-	   PAIR(test_a_version_that_was_not_offered_is_refused), PAIR(test_a_late_reply_is_no_answer),
-	   PAIR(test_a_reply_to_another_request_ends_it), PAIR(test_an_error_for_another_request_ends_it),
-	   PAIR(test_a_reply_of_another_kind_ends_it), PAIR(test_what_is_no_message_ends_it))

@@ -42,7 +42,7 @@ static void add(const struct stall_node *node, const struct stall_sample *sample
 	assert_int_equal(capacity_add(&c, node, samples, n), 0);
 }
 
-static void test_jobs_share_what_they_read(void **state)
+TEST(jobs_share_what_they_read)
 {
 	struct stall_node node = node_with(8 * GIB);
 	struct stall_sample both[] = {job(1, 7, 2 * GIB), job(2, 7, 2 * GIB)}, other = job(3, 9, GIB);
@@ -65,7 +65,7 @@ static void test_jobs_share_what_they_read(void **state)
 	capacity_free(&c);
 }
 
-static void test_pace_of_the_device(void **state)
+TEST(pace_of_the_device)
 {
 	struct stall_sample s = job(1, 7, GIB);
 
@@ -76,7 +76,7 @@ static void test_pace_of_the_device(void **state)
 	capacity_free(&c);
 }
 
-static void test_unused_memory_is_space_for_a_cache(void **state)
+TEST(unused_memory_is_space_for_a_cache)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 8 * GIB);
@@ -103,7 +103,7 @@ static void test_unused_memory_is_space_for_a_cache(void **state)
 }
 
 /* dieseld accepts no cache or staging folder that is smaller. */
-static void test_advice_is_never_below_the_least_size(void **state)
+TEST(advice_is_never_below_the_least_size)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 1000);
@@ -117,7 +117,7 @@ static void test_advice_is_never_below_the_least_size(void **state)
 	capacity_free(&c);
 }
 
-static void test_absurd_figures_are_unknown(void **state)
+TEST(absurd_figures_are_unknown)
 {
 	static const double absurd[] = {NAN, -1, INFINITY, 1e300};
 
@@ -136,8 +136,3 @@ static void test_absurd_figures_are_unknown(void **state)
 		capacity_free(&c);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_jobs_share_what_they_read), cmocka_unit_test(test_pace_of_the_device),
-	   cmocka_unit_test(test_unused_memory_is_space_for_a_cache),
-	   cmocka_unit_test(test_advice_is_never_below_the_least_size),
-	   cmocka_unit_test(test_absurd_figures_are_unknown))

@@ -91,7 +91,7 @@ static void sign(const struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
-static void test_a_walk_finds_each_file_and_folder(void **state)
+TEST(a_walk_finds_each_file_and_folder)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
 	struct walked w = walk_bytes(&image);
@@ -103,7 +103,7 @@ static void test_a_walk_finds_each_file_and_folder(void **state)
 }
 
 /* A listing can begin so that the sample at any given place comes first. */
-static void test_a_listing_begins_at_any_place(void **state)
+TEST(a_listing_begins_at_any_place)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
 	struct tree t = {.mask = 0777};
@@ -131,7 +131,7 @@ static void test_a_listing_begins_at_any_place(void **state)
 	free(image.data);
 }
 
-static void test_an_empty_dataset_is_an_empty_tree(void **state)
+TEST(an_empty_dataset_is_an_empty_tree)
 {
 	struct image image = make_snapshot(paths, 0, 4, false);
 	struct walked w = walk_bytes(&image);
@@ -149,7 +149,7 @@ static void test_an_empty_dataset_is_an_empty_tree(void **state)
 }
 
 /* Flips every byte of names and records. */
-static void test_flipped_names_and_records_do_no_harm(void **state)
+TEST(flipped_names_and_records_do_no_harm)
 {
 	static const unsigned char flips[] = {0xff, 0x01, 0x20, '/' ^ '1', '.' ^ 'a'};
 	static const enum snapshot_section sections[] = {SNAPSHOT_RECORDS, SNAPSHOT_HASH, SNAPSHOT_TREE,
@@ -173,7 +173,7 @@ static void test_flipped_names_and_records_do_no_harm(void **state)
 	free(image.data);
 }
 
-static void test_names_no_pack_makes_are_left_out(void **state)
+TEST(names_no_pack_makes_are_left_out)
 {
 	static const struct {
 		const char *from, *to;
@@ -194,17 +194,4 @@ static void test_names_no_pack_makes_are_left_out(void **state)
 			fail_msg("%zu: %u", i, walk_bytes(&image).n_wrong);
 		free(image.data);
 	}
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_walk_finds_each_file_and_folder),
-	    cmocka_unit_test(test_a_listing_begins_at_any_place),
-	    cmocka_unit_test(test_an_empty_dataset_is_an_empty_tree),
-	    cmocka_unit_test(test_flipped_names_and_records_do_no_harm),
-	    cmocka_unit_test(test_names_no_pack_makes_are_left_out),
-	};
-
-	return cmocka_run_group_tests_name("tree", tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static int replay(const char *file, struct seen *seen, struct recorded_info *inf
 	return r;
 }
 
-static void test_a_job_that_its_worker_holds_up(void **state)
+TEST(a_job_that_its_worker_holds_up)
 {
 	struct recorded_info info;
 	struct seen seen;
@@ -132,7 +132,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	assert_int_equal(sample->dataset, 0);
 }
 
-static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
+TEST(half_a_recording_is_read_as_far_as_it_goes)
 {
 	struct recorded_info info;
 	struct seen seen;
@@ -154,7 +154,7 @@ static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
 }
 
 /* A recording without a training job gives an error that says so. */
-static void test_nothing_to_see(void **state)
+TEST(nothing_to_see)
 {
 	struct recorded_info info;
 	struct recording *recording;
@@ -172,7 +172,7 @@ static void test_nothing_to_see(void **state)
 }
 
 /* The last time is as a damaged file may have it. The replay is not endless. */
-static void test_absurd_times_end_the_replay(void **state)
+TEST(absurd_times_end_the_replay)
 {
 	struct error err = ERROR_INIT;
 	struct recorded_info info;
@@ -185,6 +185,7 @@ static void test_absurd_times_end_the_replay(void **state)
 	assert_int_equal(seen.n, 0);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_job_that_its_worker_holds_up),
-		   cmocka_unit_test(test_half_a_recording_is_read_as_far_as_it_goes),
-		   cmocka_unit_test(test_nothing_to_see), cmocka_unit_test(test_absurd_times_end_the_replay))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

@@ -97,7 +97,7 @@ static void check_samples(const struct chunk_view *view, const unsigned char *pl
 	free(data);
 }
 
-static void test_blocks_unpack_as_packed(void **state)
+TEST(blocks_unpack_as_packed)
 {
 	for (int level = COMPRESS_LEVEL_MIN; level <= COMPRESS_LEVEL_MAX; level += 6) {
 		struct image plain, image = make(level, &plain);
@@ -132,7 +132,7 @@ static void test_blocks_unpack_as_packed(void **state)
 }
 
 /* Without a level, the file does not change. If compression saves nothing, the file is an ordinary chunk. */
-static void test_not_worth_it(void **state)
+TEST(not_worth_it)
 {
 	struct image plain, image = make(0, &plain);
 	struct chunk_builder *b;
@@ -165,7 +165,7 @@ static void test_not_worth_it(void **state)
 	free(plain.data);
 }
 
-static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
+TEST(a_flipped_bit_is_noticed_or_harmless)
 {
 	struct image plain, image = make(3, &plain);
 	uint64_t bits = 0, n_unnoticed = 0;
@@ -210,7 +210,7 @@ static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 	free(plain.data);
 }
 
-static void test_a_truncated_chunk_of_blocks_is_refused(void **state)
+TEST(a_truncated_chunk_of_blocks_is_refused)
 {
 	struct image image = make(3, NULL);
 	struct chunk_view view;
@@ -244,7 +244,7 @@ static void take_from_others(unsigned char *table, uint32_t n, uint32_t bytes)
 	assert_int_equal(bytes, 0);
 }
 
-static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
+TEST(signed_heads_with_wrong_sizes_are_refused)
 {
 	struct image good = make(3, NULL);
 	struct chunk_blocks blocks;
@@ -297,7 +297,7 @@ static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
 }
 
 /* A frame that holds more than its block, or less, is refused. */
-static void test_a_frame_larger_than_its_block_is_refused(void **state)
+TEST(a_frame_larger_than_its_block_is_refused)
 {
 	size_t large = 8 << 20;
 	unsigned char *zeros = calloc(1, large), *frame = malloc(large), *to = malloc(large);
@@ -343,7 +343,7 @@ static size_t put_skippable(unsigned char *to, uint32_t bytes)
 }
 
 /* libzstd, as distributions build it, accepts all of them. */
-static void test_one_frame_of_today(void **state)
+TEST(one_frame_of_today)
 {
 	static const uint32_t magics[] = {0xfd2fb522, 0xfd2fb523, 0xfd2fb524, 0xfd2fb525,
 					  0xfd2fb526, 0xfd2fb527, 0xfd2fb51e, 0x184d2a50};
@@ -380,7 +380,7 @@ static void test_one_frame_of_today(void **state)
 
 /* A block that is compressed again has the length that the head gives, whichever program made it the first
  * time. */
-static void test_a_block_written_again_keeps_its_length(void **state)
+TEST(a_block_written_again_keeps_its_length)
 {
 	size_t bytes = CHUNK_BLOCK_BYTES;
 	unsigned char *data = malloc(bytes), *to = malloc(bytes), *back = malloc(bytes);
@@ -458,7 +458,7 @@ static struct store *open_one(struct image image, struct one **ret)
 	return plain;
 }
 
-static void test_a_store_of_blocks_reads_any_range(void **state)
+TEST(a_store_of_blocks_reads_any_range)
 {
 	for (int level = 0; level <= 3; level += 3) {
 		struct image plain, image = make(level, &plain);
@@ -497,7 +497,7 @@ static void test_a_store_of_blocks_reads_any_range(void **state)
 	}
 }
 
-static void test_a_damaged_block_in_a_store_is_noticed(void **state)
+TEST(a_damaged_block_in_a_store_is_noticed)
 {
 	struct image plain, image = make(3, &plain);
 	struct chunk_header *h = header_of(&image);
@@ -523,13 +523,3 @@ static void test_a_damaged_block_in_a_store_is_noticed(void **state)
 	store_free(s);
 	free(plain.data);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_blocks_unpack_as_packed), cmocka_unit_test(test_not_worth_it),
-	   cmocka_unit_test(test_a_flipped_bit_is_noticed_or_harmless),
-	   cmocka_unit_test(test_a_truncated_chunk_of_blocks_is_refused),
-	   cmocka_unit_test(test_signed_heads_with_wrong_sizes_are_refused),
-	   cmocka_unit_test(test_a_frame_larger_than_its_block_is_refused),
-	   cmocka_unit_test(test_one_frame_of_today),
-	   cmocka_unit_test(test_a_block_written_again_keeps_its_length),
-	   cmocka_unit_test(test_a_store_of_blocks_reads_any_range),
-	   cmocka_unit_test(test_a_damaged_block_in_a_store_is_noticed))

@@ -17,7 +17,7 @@ static void sign(struct image *image)
 	    checksum_xxh3_gap(image->data, h->payload_offset, offsetof(struct chunk_header, head_xxh3));
 }
 
-static void test_a_chunk_parses_as_built(void **state)
+TEST(a_chunk_parses_as_built)
 {
 	struct image image = make_chunk(500, 0);
 	struct chunk_view view;
@@ -45,7 +45,7 @@ static void test_a_chunk_parses_as_built(void **state)
 }
 
 /* The bytes of one small head, so that the format cannot change by accident. */
-static void test_the_bytes_of_a_head_never_change(void **state)
+TEST(the_bytes_of_a_head_never_change)
 {
 	static const unsigned char header[128] = {
 	    'D',  'S',  'L',  'C',  'H',  'N',  'K',  0,
@@ -75,7 +75,7 @@ static void test_the_bytes_of_a_head_never_change(void **state)
 	free(image.data);
 }
 
-static void test_every_bit_of_the_head(void **state)
+TEST(every_bit_of_the_head)
 {
 	struct image image = make_chunk(3, 0);
 	size_t head = ((struct chunk_header *)image.data)->payload_offset;
@@ -96,7 +96,7 @@ static void test_every_bit_of_the_head(void **state)
 	free(image.data);
 }
 
-static void test_every_truncation_of_a_chunk_is_noticed(void **state)
+TEST(every_truncation_of_a_chunk_is_noticed)
 {
 	struct image image = make_chunk(200, 0);
 	struct chunk_view view;
@@ -123,7 +123,7 @@ static void test_every_truncation_of_a_chunk_is_noticed(void **state)
 	free(image.data);
 }
 
-static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
+TEST(a_signed_head_with_a_wrong_value_is_refused)
 {
 	static const uint64_t values[] = {0,       1,         63,         4095,      4096,      8192,
 					  1 << 20, INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX};
@@ -173,7 +173,7 @@ static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 	assert_in_range(n_accepted, 0, 3);
 }
 
-static void test_damage_in_a_payload_is_noticed(void **state)
+TEST(damage_in_a_payload_is_noticed)
 {
 	struct image image = make_chunk(20, 0);
 	struct chunk_view view;
@@ -192,7 +192,7 @@ static void test_damage_in_a_payload_is_noticed(void **state)
 	free(image.data);
 }
 
-static void test_a_newer_version_says_to_update(void **state)
+TEST(a_newer_version_says_to_update)
 {
 	struct image image = make_chunk(1, 0);
 	struct chunk_view view;
@@ -211,7 +211,7 @@ static void test_a_newer_version_says_to_update(void **state)
 	free(image.data);
 }
 
-static void test_a_tombstone_has_no_payload(void **state)
+TEST(a_tombstone_has_no_payload)
 {
 	struct image image = make_chunk(4, CHUNK_FLAG_TOMBSTONE);
 	struct chunk_view view;
@@ -222,7 +222,7 @@ static void test_a_tombstone_has_no_payload(void **state)
 	free(image.data);
 }
 
-static void test_names_are_relative_and_plain(void **state)
+TEST(names_are_relative_and_plain)
 {
 	static const char *const good[] = {"a", "a/b", "...", "a/.b", "..a/b..", "\xff\n"};
 	static const char *const bad[] = {"", "/", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a/."};
@@ -247,7 +247,7 @@ static int add_bytes(struct chunk_builder *b, const char *path, const void *data
 	return chunk_builder_add(b, &sample, err);
 }
 
-static void test_a_builder_keeps_to_its_sizes(void **state)
+TEST(a_builder_keeps_to_its_sizes)
 {
 	struct chunk_builder *b;
 	_cleanup_(freep) char *data = calloc(1, 9 << 20);
@@ -289,7 +289,7 @@ static void test_a_builder_keeps_to_its_sizes(void **state)
 	free(image.data);
 }
 
-static void test_ids_rise_with_time(void **state)
+TEST(ids_rise_with_time)
 {
 	struct chunk_id_source source;
 	struct chunk_id last, id, parsed;
@@ -317,14 +317,3 @@ static void test_ids_rise_with_time(void **state)
 	assert_int_equal(chunk_id_parse("000000000003e8deadbeef00126700001", &parsed), -EINVAL);
 	assert_int_equal(chunk_id_parse("", &parsed), -EINVAL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_chunk_parses_as_built),
-	   cmocka_unit_test(test_the_bytes_of_a_head_never_change),
-	   cmocka_unit_test(test_every_bit_of_the_head),
-	   cmocka_unit_test(test_every_truncation_of_a_chunk_is_noticed),
-	   cmocka_unit_test(test_a_signed_head_with_a_wrong_value_is_refused),
-	   cmocka_unit_test(test_damage_in_a_payload_is_noticed),
-	   cmocka_unit_test(test_a_newer_version_says_to_update),
-	   cmocka_unit_test(test_a_tombstone_has_no_payload),
-	   cmocka_unit_test(test_names_are_relative_and_plain),
-	   cmocka_unit_test(test_a_builder_keeps_to_its_sizes), cmocka_unit_test(test_ids_rise_with_time))

@@ -49,7 +49,7 @@ static struct fairness measure(const uint64_t *places, uint64_t n, uint64_t n_a_
 
 /* Calculated by hand. Neighbours are 3 and 1 apart, and any two samples 10/6 on average. A chunk has one
  * class of the expected 5/3. */
-static void test_fairness_agrees_with_counting_by_hand(void **state)
+TEST(fairness_agrees_with_counting_by_hand)
 {
 	struct fairness f = measure((const uint64_t[]){0, 3, 1, 2}, 4, 2, 1);
 
@@ -61,7 +61,7 @@ static void test_fairness_agrees_with_counting_by_hand(void **state)
 	assert_float_equal(f.classes, 0.6, 1e-6);
 }
 
-static void test_dealt_at_random(void **state)
+TEST(dealt_at_random)
 {
 	static uint64_t places[N];
 
@@ -75,7 +75,7 @@ static void test_dealt_at_random(void **state)
 	}
 }
 
-static void test_folder_by_folder(void **state)
+TEST(folder_by_folder)
 {
 	static uint64_t places[N];
 
@@ -95,7 +95,7 @@ static void test_folder_by_folder(void **state)
 }
 
 /* Each chunk takes from two distant classes in turn, so neighbours are far apart, but classes are few. */
-static void test_two_folders_in_turn(void **state)
+TEST(two_folders_in_turn)
 {
 	static uint64_t places[N];
 
@@ -107,7 +107,7 @@ static void test_two_folders_in_turn(void **state)
 }
 
 /* Each part is fair by itself, but the second one was appended. */
-static void test_an_appended_dataset_is_fair_in_each_part(void **state)
+TEST(an_appended_dataset_is_fair_in_each_part)
 {
 	static uint64_t places[N];
 
@@ -123,7 +123,7 @@ static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 	assert_true(fairness_is_fair(&f));
 }
 
-static void test_too_little_to_tell(void **state)
+TEST(too_little_to_tell)
 {
 	static uint64_t places[N];
 
@@ -159,7 +159,7 @@ static struct fairness of_snapshot(const uint64_t *places, size_t n_a_chunk)
 }
 
 /* With 128 chunks, 81 are examined. With 16, all are examined, with their first 256 samples each. */
-static void test_of_a_snapshot(void **state)
+TEST(of_a_snapshot)
 {
 	static uint64_t places[N];
 
@@ -179,9 +179,3 @@ static void test_of_a_snapshot(void **state)
 	f = of_snapshot(places, 2);
 	assert_true(!fairness_is_fair(&f) && f.n_pairs >= 2000);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_fairness_agrees_with_counting_by_hand),
-	   cmocka_unit_test(test_dealt_at_random), cmocka_unit_test(test_folder_by_folder),
-	   cmocka_unit_test(test_two_folders_in_turn),
-	   cmocka_unit_test(test_an_appended_dataset_is_fair_in_each_part),
-	   cmocka_unit_test(test_too_little_to_tell), cmocka_unit_test(test_of_a_snapshot))

@@ -50,7 +50,7 @@ static int walk(enum chunk_layout layout, const void *sample, size_t bytes, stru
 	return r < 0 ? r : (int)n;
 }
 
-static void test_a_sample_has_the_fields_that_it_was_built_of(void **state)
+TEST(a_sample_has_the_fields_that_it_was_built_of)
 {
 	static const int64_t number = -5;
 	static const double real = 0.1;
@@ -82,7 +82,7 @@ static void test_a_sample_has_the_fields_that_it_was_built_of(void **state)
 }
 
 /* The format of one small sample, so that it cannot change by accident. */
-static void test_the_bytes_of_a_sample_never_change(void **state)
+TEST(the_bytes_of_a_sample_never_change)
 {
 	static const unsigned char wanted[] = {
 	    'D', 'S', 'F', '1', 2, 0, 0, 0,                      /* magic, count */
@@ -99,7 +99,7 @@ static void test_the_bytes_of_a_sample_never_change(void **state)
 	free(sample);
 }
 
-static void test_invalid_fields_are_refused(void **state)
+TEST(invalid_fields_are_refused)
 {
 	static struct field many[FIELDS_MAX + 1];
 	static char names[FIELDS_MAX + 1][8], long_names[FIELDS_MAX][FIELDS_NAME_MAX + 1];
@@ -172,7 +172,7 @@ static void hurt(enum chunk_layout layout, const unsigned char *sample, size_t b
 	}
 }
 
-static void test_damaged_samples_stay_inside_their_memory(void **state)
+TEST(damaged_samples_stay_inside_their_memory)
 {
 	const struct field fields[] = {FIELD("a", FIELD_TEXT, "xyz", 3), FIELD("bc", FIELD_BOOL, "\1", 1)};
 	size_t bytes;
@@ -213,7 +213,7 @@ static void check_name(const struct field *f, const char *name, enum field_kind 
 	assert_int_equal(f->kind, kind);
 }
 
-static void test_members_of_a_tar_are_fields(void **state)
+TEST(members_of_a_tar_are_fields)
 {
 	static unsigned char sample[16 * 1024];
 	struct field found[8];
@@ -241,7 +241,7 @@ static void test_members_of_a_tar_are_fields(void **state)
 	hurt(CHUNK_LAYOUT_TAR, sample + 2048, 3 * 1024);
 }
 
-static void test_damaged_members_are_refused(void **state)
+TEST(damaged_members_are_refused)
 {
 	static unsigned char sample[1024];
 	struct field found[1];
@@ -290,7 +290,7 @@ static void free_columns(void)
 static const char row[] = "\2\0\0\0\4\0\0\0hi\7\0\0\0\0\0\0\0abc\xff\xd8\xff\1";
 #define ROW_BYTES (sizeof(row) - 1)
 
-static void test_columns_name_the_values_of_a_sample(void **state)
+TEST(columns_name_the_values_of_a_sample)
 {
 	struct column_place place;
 	struct field found[4];
@@ -319,7 +319,7 @@ static void test_columns_name_the_values_of_a_sample(void **state)
 	free_columns();
 }
 
-static void test_damaged_samples_of_columns_stay_inside_their_memory(void **state)
+TEST(damaged_samples_of_columns_stay_inside_their_memory)
 {
 	struct column_place place;
 	struct field found[4];
@@ -345,7 +345,7 @@ static void test_damaged_samples_of_columns_stay_inside_their_memory(void **stat
 	assert_int_equal(walk(CHUNK_LAYOUT_LITDATA, row, ROW_BYTES, found, 4), -EBADMSG);
 }
 
-static void test_columns_that_no_writer_makes_are_refused(void **state)
+TEST(columns_that_no_writer_makes_are_refused)
 {
 	static const struct {
 		struct field columns[2];
@@ -366,13 +366,3 @@ static void test_columns_that_no_writer_makes_are_refused(void **state)
 		assert_non_null(strstr(err.text, cases[i].says));
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_sample_has_the_fields_that_it_was_built_of),
-	   cmocka_unit_test(test_the_bytes_of_a_sample_never_change),
-	   cmocka_unit_test(test_invalid_fields_are_refused),
-	   cmocka_unit_test(test_damaged_samples_stay_inside_their_memory),
-	   cmocka_unit_test(test_members_of_a_tar_are_fields),
-	   cmocka_unit_test(test_damaged_members_are_refused),
-	   cmocka_unit_test(test_columns_name_the_values_of_a_sample),
-	   cmocka_unit_test(test_damaged_samples_of_columns_stay_inside_their_memory),
-	   cmocka_unit_test(test_columns_that_no_writer_makes_are_refused))

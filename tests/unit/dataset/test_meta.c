@@ -123,7 +123,7 @@ static int chunk_of(struct meta *m, unsigned k)
 	return (int)i;
 }
 
-static void test_a_created_log_is_empty(void **state)
+TEST_IN_FOLDER(a_created_log_is_empty)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds"), *other = path_in(*state, "other");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -139,7 +139,7 @@ static void test_a_created_log_is_empty(void **state)
 	assert_int_equal(meta_open(other, META_READ, &m, NULL), -ENOENT);
 }
 
-static void test_a_reader_sees_what_was_committed(void **state)
+TEST_IN_FOLDER(a_reader_sees_what_was_committed)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -191,7 +191,7 @@ static void test_a_reader_sees_what_was_committed(void **state)
 	meta_free(m);
 }
 
-static void test_a_rollback_leaves_what_was_committed(void **state)
+TEST_IN_FOLDER(a_rollback_leaves_what_was_committed)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -220,7 +220,7 @@ static void test_a_rollback_leaves_what_was_committed(void **state)
 }
 
 /* A writer that dies has changed only the floor, which the next writer finds. */
-static void test_a_crash_leaves_the_floor_only(void **state)
+TEST_IN_FOLDER(a_crash_leaves_the_floor_only)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -257,7 +257,7 @@ static void test_a_crash_leaves_the_floor_only(void **state)
 	}
 }
 
-static void test_one_of_two_writers_commits(void **state)
+TEST_IN_FOLDER(one_of_two_writers_commits)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *other = open_meta(path, META_WRITE);
@@ -333,7 +333,7 @@ static int stop(const struct meta_path *path, void *context)
 }
 
 /* Chunks come in order, and each path once. There are too many of them for an engine to fetch all at once. */
-static void test_each_chunk_and_path_comes_once(void **state)
+TEST_IN_FOLDER(each_chunk_and_path_comes_once)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -372,7 +372,7 @@ static void put_digest(struct meta *m, unsigned i)
 	assert_int_equal(meta_put_digest(m, &id, &digest, NULL), 0);
 }
 
-static void test_digests_are_added_to_chunks(void **state)
+TEST_IN_FOLDER(digests_are_added_to_chunks)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE);
@@ -402,7 +402,7 @@ static void test_digests_are_added_to_chunks(void **state)
 }
 
 /* A rebuild replaces everything in one step. It starts again if it was interrupted. */
-static void test_a_rebuild_replaces_everything_in_one_step(void **state)
+TEST_IN_FOLDER(a_rebuild_replaces_everything_in_one_step)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_REPLACE);
@@ -435,7 +435,7 @@ static void test_a_rebuild_replaces_everything_in_one_step(void **state)
 
 /* The log holds the number of paths of its version, which saves counting them. Commits of older programs are
  * not in the log. */
-static void test_the_log_knows_its_number_of_paths(void **state)
+TEST_IN_FOLDER(the_log_knows_its_number_of_paths)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *checker;
@@ -467,10 +467,3 @@ static void test_the_log_knows_its_number_of_paths(void **state)
 	assert_int_equal(info_of(m).n_paths, 12);
 	meta_free(m);
 }
-
-UNIT_TESTS(IN_FOLDER(test_a_created_log_is_empty), IN_FOLDER(test_a_reader_sees_what_was_committed),
-	   IN_FOLDER(test_a_rollback_leaves_what_was_committed),
-	   IN_FOLDER(test_a_crash_leaves_the_floor_only), IN_FOLDER(test_one_of_two_writers_commits),
-	   IN_FOLDER(test_each_chunk_and_path_comes_once), IN_FOLDER(test_digests_are_added_to_chunks),
-	   IN_FOLDER(test_a_rebuild_replaces_everything_in_one_step),
-	   IN_FOLDER(test_the_log_knows_its_number_of_paths))

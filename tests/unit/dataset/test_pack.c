@@ -45,7 +45,7 @@ static void link_path(const char *root, const char *target, const char *name)
 	assert_int_equal(symlink(target, path), 0);
 }
 
-static void test_source_order_and_links(void **state)
+TEST_IN_FOLDER(source_order_and_links)
 {
 	static const char *const expected[] = {"top", "a/1", "a-b/1", "b/linked", "b/dir/1", "b/dir/2"};
 	struct survey survey = {0};
@@ -77,7 +77,7 @@ static void test_source_order_and_links(void **state)
 	survey_free(&survey);
 }
 
-static void test_troubles_of_a_source_name_the_file(void **state)
+TEST_IN_FOLDER(troubles_of_a_source_name_the_file)
 {
 	struct error err = ERROR_INIT;
 	struct survey survey = {0};
@@ -109,7 +109,7 @@ static int start(const struct pack_source *s, const uint64_t *order, size_t n, u
 	return read_ahead_new(s, order, n, &options, ret);
 }
 
-static void test_files_are_read_ahead_in_order(void **state)
+TEST_IN_FOLDER(files_are_read_ahead_in_order)
 {
 	enum { N = 3000 };
 	uint64_t order[N];
@@ -152,7 +152,7 @@ static void test_files_are_read_ahead_in_order(void **state)
 }
 
 /* A file disappears, grows, or becomes something else after the walk. */
-static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
+TEST_IN_FOLDER(a_file_that_changed_since_the_walk_is_noticed)
 {
 	static const uint64_t order[] = {0, 1, 2, 3};
 	struct survey survey = {0};
@@ -227,7 +227,7 @@ static void make_big_source(const char *root)
 	}
 }
 
-static void test_interrupt_and_resume(void **state)
+TEST_IN_FOLDER(interrupt_and_resume)
 {
 	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {.countdown = 150};
@@ -265,7 +265,7 @@ static void test_interrupt_and_resume(void **state)
 	survey_free(&stopper.survey);
 }
 
-static void test_a_second_pack_appends(void **state)
+TEST_IN_FOLDER(a_second_pack_appends)
 {
 	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -338,7 +338,7 @@ static void expect_sample(const char *dataset, const char *path, const char *exp
 	dataset_close(d);
 }
 
-static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
+TEST_IN_FOLDER(a_rewritten_file_is_known_by_its_own_size)
 {
 	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -370,7 +370,7 @@ static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 	survey_free(&stopper.survey);
 }
 
-static void test_a_resumed_pack_packs_again_what_differs(void **state)
+TEST_IN_FOLDER(a_resumed_pack_packs_again_what_differs)
 {
 	char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {.countdown = 150};
@@ -401,7 +401,7 @@ static void test_a_resumed_pack_packs_again_what_differs(void **state)
 	free(dataset);
 }
 
-static void test_an_impossible_pack_is_refused(void **state)
+TEST_IN_FOLDER(an_impossible_pack_is_refused)
 {
 	_cleanup_(freep) char *source = path_in(*state, "src"), *dataset = path_in(*state, "ds");
 	struct stopper stopper = {0};
@@ -440,11 +440,3 @@ static void test_an_impossible_pack_is_refused(void **state)
 	free(within);
 	survey_free(&stopper.survey);
 }
-
-UNIT_TESTS(IN_FOLDER(test_source_order_and_links), IN_FOLDER(test_troubles_of_a_source_name_the_file),
-	   IN_FOLDER(test_files_are_read_ahead_in_order),
-	   IN_FOLDER(test_a_file_that_changed_since_the_walk_is_noticed),
-	   IN_FOLDER(test_interrupt_and_resume), IN_FOLDER(test_a_second_pack_appends),
-	   IN_FOLDER(test_a_rewritten_file_is_known_by_its_own_size),
-	   IN_FOLDER(test_a_resumed_pack_packs_again_what_differs),
-	   IN_FOLDER(test_an_impossible_pack_is_refused))

@@ -17,7 +17,7 @@ static uint16_t slot(const char *key)
 }
 
 /* The values are from Redis Cluster's specification, and from CLUSTER KEYSLOT. */
-static void test_slots_follow_the_specification(void **state)
+TEST(slots_follow_the_specification)
 {
 	assert_int_equal(slot("123456789"), 0x31c3);
 	assert_int_equal(slot(""), 0);
@@ -101,7 +101,7 @@ static int ranges_of(const char *text, struct redis_range list[4])
 	return r;
 }
 
-static void test_ranges_of_slots_are_parsed(void **state)
+TEST(ranges_of_slots_are_parsed)
 {
 	struct redis_range list[4];
 
@@ -136,7 +136,7 @@ static int redirection(const char *text, uint16_t *ret_slot, struct redis_addres
 	return r;
 }
 
-static void test_redirections_are_parsed(void **state)
+TEST(redirections_are_parsed)
 {
 	struct redis_address address;
 	uint16_t number;
@@ -168,7 +168,7 @@ static int refusal(const char *text)
 	return r;
 }
 
-static void test_refusals_become_errors(void **state)
+TEST(refusals_become_errors)
 {
 	assert_int_equal(refusal("-OOM command not allowed\r\n"), -ENOSPC);
 	assert_int_equal(
@@ -201,7 +201,7 @@ static size_t flood(const char *text, const void *more, size_t more_bytes)
 	return sent;
 }
 
-static void test_a_reply_takes_bounded_memory(void **state)
+TEST(a_reply_takes_bounded_memory)
 {
 	static char much[1 << 20];
 
@@ -211,7 +211,3 @@ static void test_a_reply_takes_bounded_memory(void **state)
 	assert_in_range(flood("$500000000\r\n", much, sizeof(much)), 1, REDIS_CONN_BYTES + sizeof(much));
 	assert_in_range(flood("+", much, sizeof(much)), 1, sizeof(much)); /* a line */
 }
-
-UNIT_TESTS(cmocka_unit_test(test_slots_follow_the_specification),
-	   cmocka_unit_test(test_ranges_of_slots_are_parsed), cmocka_unit_test(test_redirections_are_parsed),
-	   cmocka_unit_test(test_refusals_become_errors), cmocka_unit_test(test_a_reply_takes_bounded_memory))

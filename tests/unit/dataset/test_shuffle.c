@@ -80,7 +80,7 @@ static void assert_each_once(const struct epoch *e)
 	free(seen);
 }
 
-static void test_every_sample_once(void **state)
+TEST(every_sample_once)
 {
 	uint64_t random = 1;
 
@@ -121,7 +121,7 @@ static void test_every_sample_once(void **state)
 }
 
 /* Every (samples, world, batch) of a small range covers all cases of the rules for the tail. */
-static void test_the_tail_s_rules_hold_in_all_cases(void **state)
+TEST(the_tail_s_rules_hold_in_all_cases)
 {
 	for (uint32_t n = 1; n <= 40; n++) {
 		for (uint32_t world = 1; world <= 6 && world <= n; world++) {
@@ -143,7 +143,7 @@ static void test_the_tail_s_rules_hold_in_all_cases(void **state)
 	}
 }
 
-static void test_order_is_free_of_world(void **state)
+TEST(order_is_free_of_world)
 {
 	static const uint32_t chunk_samples[] = {100, 37, 0, 250, 1, 80, 64, 200, 5, 90};
 	struct epoch first = {0};
@@ -174,7 +174,7 @@ static void test_order_is_free_of_world(void **state)
 	epoch_free(&first);
 }
 
-static void test_an_order_resumes_at_any_batch(void **state)
+TEST(an_order_resumes_at_any_batch)
 {
 	static const uint32_t chunk_samples[] = {9, 14, 3, 22, 17, 8, 11};
 	struct shuffle_spec spec = {
@@ -226,7 +226,7 @@ static uint64_t count_visits(const struct shuffle_plan *plan)
 	return end;
 }
 
-static void test_windows_hold_samples_of_their_chunks(void **state)
+TEST(windows_hold_samples_of_their_chunks)
 {
 	static const uint32_t chunk_samples[] = {5, 0, 0, 7, 2, 9, 0, 4, 6};
 	struct shuffle_spec spec = {
@@ -264,7 +264,7 @@ static void test_windows_hold_samples_of_their_chunks(void **state)
 }
 
 /* The order of a subset is that of a dataset which has only these samples, in the same chunks. */
-static void test_a_subset_s_order_is_a_smaller_dataset_s(void **state)
+TEST(a_subset_s_order_is_a_smaller_dataset_s)
 {
 	uint64_t random = 5;
 
@@ -325,7 +325,7 @@ static void test_a_subset_s_order_is_a_smaller_dataset_s(void **state)
 	}
 }
 
-static void test_epochs_and_seeds_differ(void **state)
+TEST(epochs_and_seeds_differ)
 {
 	static const uint32_t chunk_samples[] = {50, 50, 50, 50};
 	struct shuffle_spec spec = {
@@ -355,7 +355,7 @@ static void test_epochs_and_seeds_differ(void **state)
 
 /* Each of 4! orders of a window of four one-sample places is about equally frequent, within 4.8 sigma of a
  * binomial. */
-static void test_each_order_of_a_window_is_equally_likely(void **state)
+TEST(each_order_of_a_window_is_equally_likely)
 {
 	static const uint32_t chunk_samples[] = {4};
 	unsigned counts[256] = {0};
@@ -393,7 +393,7 @@ static void test_each_order_of_a_window_is_equally_likely(void **state)
 
 /* The values of docs/reference/formats.md, made by an independent program
  * (tests/unit/dataset/shuffle_reference.py). */
-static void test_the_documented_order_never_changes(void **state)
+TEST(the_documented_order_never_changes)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
 	static const uint64_t golden[14] = {4, 13, 11, 12, 10, 6, 7, 3, 5, 1, 0, 8, 9, 2};
@@ -412,7 +412,7 @@ static void test_the_documented_order_never_changes(void **state)
 	epoch_free(&e);
 }
 
-static void test_orders_with_bad_values_are_refused(void **state)
+TEST(orders_with_bad_values_are_refused)
 {
 	static const uint32_t chunk_samples[] = {3};
 	const struct shuffle_spec good = {
@@ -480,7 +480,7 @@ static void draw_case(uint64_t *state, uint32_t max_size, struct lanes_case *c)
 }
 
 /* The digest is the one that tests/unit/dataset/shuffle_reference.py makes of the same cases. */
-static void test_lanes_as_the_reference(void **state)
+TEST(lanes_as_the_reference)
 {
 	uint64_t random = 11, result = UINT64_C(0xcbf29ce484222325);
 	struct shuffle_counts counts;
@@ -560,7 +560,7 @@ static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_samples, uint64_
 }
 
 /* Covers unequal and empty chunks, subsets, drift, up to as many lanes as samples, and storage order. */
-static void test_every_sample_once_with_any_ranks(void **state)
+TEST(every_sample_once_with_any_ranks)
 {
 	uint64_t random = 21;
 
@@ -602,7 +602,7 @@ static void test_every_sample_once_with_any_ranks(void **state)
 
 /* A job that stops after any step and continues unchanged gets the same batches. Its windows are those that
  * shuffle_batch_windows() gives. */
-static void test_going_on_changes_nothing(void **state)
+TEST(going_on_changes_nothing)
 {
 	uint64_t random = 31, samples[40], later[40];
 	uint64_t windows[40];
@@ -676,7 +676,7 @@ static void test_going_on_changes_nothing(void **state)
 }
 
 /* The values are from docs/reference/formats.md. */
-static void test_the_documented_lanes_never_change(void **state)
+TEST(the_documented_lanes_never_change)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
 	static const uint64_t base[] = {2, 0, 3, 1};
@@ -700,7 +700,7 @@ static void test_the_documented_lanes_never_change(void **state)
 }
 
 /* If there are as many ranks as lanes, each takes one lane, and the same samples of it in all epochs. */
-static void test_a_lane_stays(void **state)
+TEST(a_lane_stays)
 {
 	uint32_t sizes[64];
 	uint64_t base[64], samples[16], state_ = 41;
@@ -768,7 +768,7 @@ static uint64_t n_moved(uint32_t drift)
 
 /* That also holds if all chunks have the same number of samples. A share of 15/16 of the redistributed chunks
  * comes to another lane. */
-static void test_drift_moves_what_it_says(void **state)
+TEST(drift_moves_what_it_says)
 {
 	assert_int_equal(n_moved(0), 0);
 	assert_in_range(n_moved(1), 3700, 3950);
@@ -777,7 +777,7 @@ static void test_drift_moves_what_it_says(void **state)
 }
 
 /* The drift of any epoch is computed without the epochs before it. */
-static void test_lanes_with_bad_values_are_refused(void **state)
+TEST(lanes_with_bad_values_are_refused)
 {
 	static const uint32_t chunk_samples[] = {3, 4};
 	static const uint64_t base[] = {1, 0};
@@ -805,16 +805,3 @@ static void test_lanes_with_bad_values_are_refused(void **state)
 		assert_int_equal(shuffle_plan_new(&specs[i], &plan), -EINVAL);
 	assert_null(plan);
 }
-
-UNIT_TESTS(
-    cmocka_unit_test(test_every_sample_once), cmocka_unit_test(test_the_tail_s_rules_hold_in_all_cases),
-    cmocka_unit_test(test_order_is_free_of_world), cmocka_unit_test(test_an_order_resumes_at_any_batch),
-    cmocka_unit_test(test_windows_hold_samples_of_their_chunks),
-    cmocka_unit_test(test_a_subset_s_order_is_a_smaller_dataset_s),
-    cmocka_unit_test(test_epochs_and_seeds_differ),
-    cmocka_unit_test(test_each_order_of_a_window_is_equally_likely),
-    cmocka_unit_test(test_the_documented_order_never_changes),
-    cmocka_unit_test(test_orders_with_bad_values_are_refused), cmocka_unit_test(test_lanes_as_the_reference),
-    cmocka_unit_test(test_every_sample_once_with_any_ranks), cmocka_unit_test(test_going_on_changes_nothing),
-    cmocka_unit_test(test_the_documented_lanes_never_change), cmocka_unit_test(test_a_lane_stays),
-    cmocka_unit_test(test_drift_moves_what_it_says), cmocka_unit_test(test_lanes_with_bad_values_are_refused))

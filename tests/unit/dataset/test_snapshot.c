@@ -35,7 +35,7 @@ static struct snapshot *open_good(const struct image *image)
 	return s;
 }
 
-static void test_a_snapshot_reads_as_built(void **state)
+TEST(a_snapshot_reads_as_built)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -74,7 +74,7 @@ static void test_a_snapshot_reads_as_built(void **state)
 	free(image.data);
 }
 
-static void test_classes_and_order(void **state)
+TEST(classes_and_order)
 {
 	static const char *const classes[] = {"cat", "dog", "dog-big", "dogs", "zebra"};
 	struct image image = make_snapshot(paths, N_PATHS, 5, true);
@@ -126,7 +126,7 @@ static const char *list(const struct snapshot *s, const char *directory, char *t
 	return text;
 }
 
-static void test_folders_list_what_is_in_them(void **state)
+TEST(folders_list_what_is_in_them)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -148,7 +148,7 @@ static void test_folders_list_what_is_in_them(void **state)
 
 /* The order is total and agrees with the directories. It is compared with a plain definition, on many random
  * pairs. */
-static void test_the_order_of_paths_is_total(void **state)
+TEST(the_order_of_paths_is_total)
 {
 	static const char letters[] = "a-/b";
 	struct path_text made[600];
@@ -264,13 +264,13 @@ static void flip_every_byte(bool digests)
 	free(image.data);
 }
 
-static void test_every_flipped_byte_of_a_snapshot_is_noticed(void **state)
+TEST(every_flipped_byte_of_a_snapshot_is_noticed)
 {
 	flip_every_byte(false);
 	flip_every_byte(true);
 }
 
-static void test_every_truncation_of_a_snapshot_is_refused(void **state)
+TEST(every_truncation_of_a_snapshot_is_refused)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s;
@@ -316,7 +316,7 @@ static void check_bounds(const struct snapshot *s)
 
 /* As flip_every_byte(), but with right checksums, as a hostile or broken writer could make them. No read may
  * go outside. */
-static void test_signed_lies_are_read_within_bounds(void **state)
+TEST(signed_lies_are_read_within_bounds)
 {
 	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0xff};
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
@@ -370,7 +370,7 @@ static enum snapshot_names names_of(const char *const *some, size_t n)
 	return names;
 }
 
-static void test_names_say_whether_all_are_images(void **state)
+TEST(names_say_whether_all_are_images)
 {
 	static const char *const images[] = {"a/1.jpg", "a/2.JPEG", "b.Png", "c/d.x/e.webp"};
 	static const char *const others[] = {"a/1.jpg", "a/2.jpgx"}, *const bare[] = {"jpg"};
@@ -380,7 +380,7 @@ static void test_names_say_whether_all_are_images(void **state)
 	assert_int_equal(names_of(bare, 1), SNAPSHOT_NAMES_OTHERS);
 }
 
-static void test_classes_of_paths(void **state)
+TEST(classes_of_paths)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, true);
 	struct snapshot *s = open_good(&image);
@@ -400,7 +400,7 @@ static void test_classes_of_paths(void **state)
 	free(image.data);
 }
 
-static void test_digests_are_found_by_chunk(void **state)
+TEST(digests_are_found_by_chunk)
 {
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
 	struct image plain = make_snapshot(paths, N_PATHS, 5, false);
@@ -425,7 +425,7 @@ static void test_digests_are_found_by_chunk(void **state)
 	free(image.data);
 }
 
-static void test_digests_cannot_lie_outside_the_file(void **state)
+TEST(digests_cannot_lie_outside_the_file)
 {
 	static const uint64_t offsets[] = {1, UINT64_MAX - 63, UINT64_C(1) << 40};
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, true);
@@ -445,7 +445,7 @@ static void test_digests_cannot_lie_outside_the_file(void **state)
 	free(image.data);
 }
 
-static void test_digests_are_for_all_chunks_or_none(void **state)
+TEST(digests_are_for_all_chunks_or_none)
 {
 	struct meta_chunk with = {.id.bytes = {1}, .has_sha256 = true}, without = {.id.bytes = {2}};
 	struct snapshot_builder *b = new_builder();
@@ -456,7 +456,7 @@ static void test_digests_are_for_all_chunks_or_none(void **state)
 }
 
 /* A build that sorts in memory gives the same bytes as one that sorts in files. */
-static void test_sorted_in_pieces(void **state)
+TEST(sorted_in_pieces)
 {
 	enum { N = 20000 };
 	static char texts[N][24];
@@ -512,7 +512,7 @@ static int sort_up_to(const char *folder, rlim_t bytes)
 	return status;
 }
 
-static void test_killed_while_it_sorts(void **state)
+TEST_IN_FOLDER(killed_while_it_sorts)
 {
 	int n_killed = 0;
 
@@ -528,7 +528,7 @@ static void test_killed_while_it_sorts(void **state)
 }
 
 /* Checks position and time of each record in the snapshot, for chunks whose times differ. */
-static void test_places_and_times(void **state)
+TEST(places_and_times)
 {
 	static const uint64_t steps[] = {0, 1, 1000, NS_PER_S, 3 * NS_PER_S + 1, UINT64_C(1) << 40};
 	enum { N = 5 };
@@ -571,7 +571,7 @@ static void test_places_and_times(void **state)
 	}
 }
 
-static void test_the_later_record_of_a_path_counts(void **state)
+TEST(the_later_record_of_a_path_counts)
 {
 	for (int swapped = 0; swapped < 2; swapped++) {
 		struct snapshot_builder *b = new_builder();
@@ -607,7 +607,7 @@ static void test_the_later_record_of_a_path_counts(void **state)
 	}
 }
 
-static void test_records_no_chunk_has_are_refused(void **state)
+TEST(records_no_chunk_has_are_refused)
 {
 	struct meta_chunk chunk = {.file_bytes = 8192, .payload_offset = 4096};
 	struct meta_path good = {.path = "a", .path_length = 1, .record.offset = 4096}, bad[4];
@@ -626,7 +626,7 @@ static void test_records_no_chunk_has_are_refused(void **state)
 	snapshot_builder_free(b);
 }
 
-static void test_other_formats_are_refused(void **state)
+TEST(other_formats_are_refused)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 5, false);
 	struct snapshot *s;
@@ -641,7 +641,7 @@ static void test_other_formats_are_refused(void **state)
 	free(image.data);
 }
 
-static void test_an_empty_snapshot_finds_nothing(void **state)
+TEST(an_empty_snapshot_finds_nothing)
 {
 	struct image image = make_snapshot(NULL, 0, 5, false);
 	struct snapshot *s = open_good(&image);
@@ -654,7 +654,7 @@ static void test_an_empty_snapshot_finds_nothing(void **state)
 	free(image.data);
 }
 
-static void test_file_and_directory(void **state)
+TEST(file_and_directory)
 {
 	static const char *const clash[] = {"a/b", "a.txt/x", "a/b/c"};
 	struct snapshot_builder *b = new_builder();
@@ -675,7 +675,7 @@ static void test_file_and_directory(void **state)
 	snapshot_builder_free(b);
 }
 
-static void test_a_missing_snapshot_names_the_command(void **state)
+TEST(a_missing_snapshot_names_the_command)
 {
 	struct snapshot *s;
 	struct error err = ERROR_INIT;
@@ -685,20 +685,3 @@ static void test_a_missing_snapshot_names_the_command(void **state)
 	assert_int_equal(snapshot_open("/dev/null", &s, &err), -ENOTDIR);
 	snapshot_close(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_snapshot_reads_as_built), cmocka_unit_test(test_classes_and_order),
-	   cmocka_unit_test(test_folders_list_what_is_in_them),
-	   cmocka_unit_test(test_the_order_of_paths_is_total), cmocka_unit_test(test_sorted_in_pieces),
-	   IN_FOLDER(test_killed_while_it_sorts), cmocka_unit_test(test_places_and_times),
-	   cmocka_unit_test(test_the_later_record_of_a_path_counts),
-	   cmocka_unit_test(test_records_no_chunk_has_are_refused),
-	   cmocka_unit_test(test_every_flipped_byte_of_a_snapshot_is_noticed),
-	   cmocka_unit_test(test_every_truncation_of_a_snapshot_is_refused),
-	   cmocka_unit_test(test_signed_lies_are_read_within_bounds),
-	   cmocka_unit_test(test_other_formats_are_refused),
-	   cmocka_unit_test(test_an_empty_snapshot_finds_nothing), cmocka_unit_test(test_file_and_directory),
-	   cmocka_unit_test(test_a_missing_snapshot_names_the_command),
-	   cmocka_unit_test(test_names_say_whether_all_are_images), cmocka_unit_test(test_classes_of_paths),
-	   cmocka_unit_test(test_digests_are_found_by_chunk),
-	   cmocka_unit_test(test_digests_cannot_lie_outside_the_file),
-	   cmocka_unit_test(test_digests_are_for_all_chunks_or_none))

@@ -38,7 +38,7 @@ static void sign(struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
-static void test_too_few_buckets(void **state)
+TEST(too_few_buckets)
 {
 	struct image image = make();
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
@@ -63,7 +63,7 @@ static void test_too_few_buckets(void **state)
 
 /* All buckets are full or count as full, and sample 0 is at the far end. A search for it visits many buckets,
  * but not all. */
-static void test_a_long_probe(void **state)
+TEST(a_long_probe)
 {
 	struct image image = make();
 	size_t n, first = 0;
@@ -101,7 +101,7 @@ static void test_a_long_probe(void **state)
 }
 
 /* Long paths that overlap in the file would be checked byte by byte, which is many times the file's size. */
-static void test_overlapping_paths_are_checked_within_bounds(void **state)
+TEST(overlapping_paths_are_checked_within_bounds)
 {
 	struct image image = make();
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
@@ -140,7 +140,7 @@ static void compare_ways(const struct snapshot *s, const struct path_text *paths
 }
 
 /* The index is valid, or damaged. A damaged one finds a part of the paths, within bounds. */
-static void test_many_paths_are_found_within_bounds(void **state)
+TEST(many_paths_are_found_within_bounds)
 {
 	static char text[2 * N][16];
 	static struct path_text paths[2 * N];
@@ -175,7 +175,3 @@ static void test_many_paths_are_found_within_bounds(void **state)
 	}
 	free(image.data);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_too_few_buckets), cmocka_unit_test(test_a_long_probe),
-	   cmocka_unit_test(test_overlapping_paths_are_checked_within_bounds),
-	   cmocka_unit_test(test_many_paths_are_found_within_bounds))

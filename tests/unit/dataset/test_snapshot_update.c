@@ -262,14 +262,14 @@ static void change_often(uint64_t seed, bool digests, size_t n_paths)
 	model_free(m);
 }
 
-static void test_random_changes_equal_a_new_snapshot(void **state)
+TEST(random_changes_equal_a_new_snapshot)
 {
 	for (uint64_t seed = 1; seed <= 6; seed++)
 		change_often(seed * 0x9e3779b97f4a7c15, seed % 2, seed % 3 ? N_PATHS : N_PATHS / 2);
 }
 
 /* Everything is deleted, and then new samples come. */
-static void test_all_is_deleted(void **state)
+TEST(all_is_deleted)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct error err = ERROR_INIT;
@@ -303,7 +303,7 @@ static void test_all_is_deleted(void **state)
 	model_free(m);
 }
 
-static void test_the_only_other_name_comes_and_goes(void **state)
+TEST(the_only_other_name_comes_and_goes)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct error err = ERROR_INIT;
@@ -380,7 +380,7 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 }
 
 /* In the hash index, runs of full buckets are longer than any search, but many new paths still fit. */
-static void test_long_runs_of_buckets_take_new_paths(void **state)
+TEST(long_runs_of_buckets_take_new_paths)
 {
 	enum { N = 300000, N_NEW = 1500 };
 	static char text[N][16];
@@ -408,7 +408,7 @@ static void test_long_runs_of_buckets_take_new_paths(void **state)
 }
 
 /* A path cannot be both a file and a directory, whichever comes second. */
-static void test_file_and_directory(void **state)
+TEST(file_and_directory)
 {
 	static const char *const paths[] = {"a", "b/c/d", "b/c/e", "f/g"};
 	static const struct {
@@ -446,7 +446,7 @@ static void test_file_and_directory(void **state)
 
 /* A snapshot that is damaged, or does not fit the changes, is not updated. The caller then builds it
  * again. */
-static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
+TEST(a_snapshot_that_does_not_fit_is_not_updated)
 {
 	struct model *m = calloc(1, sizeof(*m));
 	struct error err = ERROR_INIT;
@@ -476,9 +476,3 @@ static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
 	free(from.data);
 	model_free(m);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_random_changes_equal_a_new_snapshot), cmocka_unit_test(test_all_is_deleted),
-	   cmocka_unit_test(test_the_only_other_name_comes_and_goes),
-	   cmocka_unit_test(test_long_runs_of_buckets_take_new_paths),
-	   cmocka_unit_test(test_file_and_directory),
-	   cmocka_unit_test(test_a_snapshot_that_does_not_fit_is_not_updated))

@@ -39,7 +39,7 @@ static uint32_t group_of(void *user, uint64_t sample)
 }
 
 /* The values are from an independent program (tests/unit/dataset/shuffle_reference.py). */
-static void test_the_reference_split_never_changes(void **state)
+TEST(the_reference_split_never_changes)
 {
 	static uint32_t groups[] = {0, 1, 1, 0, 2, 1, 1, 0, 0, 2, 1, 2, 1, 0};
 	static const int golden[] = {0, 0, 2, 1, 1, 0, 1, 0, 0, 2, 1, 0, 0, 2};
@@ -58,7 +58,7 @@ static void test_the_reference_split_never_changes(void **state)
 
 /* Draws any samples, in any groups, and splits them into any sizes. Each sample is in one part, and each part
  * has the requested size. No group deviates from its proportion by more than one sample per part. */
-static void test_every_sample_in_one_part(void **state)
+TEST(every_sample_in_one_part)
 {
 	uint64_t random = 3;
 
@@ -109,7 +109,7 @@ static void test_every_sample_in_one_part(void **state)
 }
 
 /* Each of the 10 ways to choose 2 of 5 is about equally frequent, within 5 sigma of a binomial. */
-static void test_each_choice_of_a_part_is_equally_likely(void **state)
+TEST(each_choice_of_a_part_is_equally_likely)
 {
 	unsigned counts[32] = {0}, n_ways = 0;
 
@@ -134,7 +134,7 @@ static void test_each_choice_of_a_part_is_equally_likely(void **state)
 	assert_int_equal(n_ways, 10);
 }
 
-static void test_sizes_that_do_not_add_up(void **state)
+TEST(sizes_that_do_not_add_up)
 {
 	static const uint64_t wrong[][2] = {{3, 3}, {2, 2}, {UINT64_MAX, 6}};
 	uint64_t parts[2] = {0};
@@ -146,8 +146,3 @@ static void test_sizes_that_do_not_add_up(void **state)
 		assert_int_equal(parts[0] | parts[1], 0);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_reference_split_never_changes),
-	   cmocka_unit_test(test_every_sample_in_one_part),
-	   cmocka_unit_test(test_each_choice_of_a_part_is_equally_likely),
-	   cmocka_unit_test(test_sizes_that_do_not_add_up))

@@ -38,7 +38,7 @@ static struct store *open_store(const char *path)
 	return s;
 }
 
-static void test_an_object_reads_as_put(void **state)
+TEST_IN_FOLDER(an_object_reads_as_put)
 {
 	struct store *s = open_store(*state);
 	struct chunk_id one = id_of(1), two = id_of(2);
@@ -61,7 +61,7 @@ static void test_an_object_reads_as_put(void **state)
 	store_free(s);
 }
 
-static void test_a_list_has_chunks_only_in_order(void **state)
+TEST_IN_FOLDER(a_list_has_chunks_only_in_order)
 {
 	struct store *s = open_store(*state);
 	struct store_object *objects;
@@ -94,7 +94,7 @@ static void test_a_list_has_chunks_only_in_order(void **state)
 }
 
 /* A chunk name that is a link elsewhere is not followed. A chunk name that is no file is not opened. */
-static void test_links_in_a_store_are_not_followed(void **state)
+TEST_IN_FOLDER(links_in_a_store_are_not_followed)
 {
 	struct store *s = open_store(*state);
 	struct chunk_id seven = id_of(7), eight = id_of(8);
@@ -111,7 +111,7 @@ static void test_links_in_a_store_are_not_followed(void **state)
 	store_free(s);
 }
 
-static void test_a_missing_store_is_named(void **state)
+TEST(a_missing_store_is_named)
 {
 	struct store *s;
 	struct error err = ERROR_INIT;
@@ -163,7 +163,7 @@ static void read_listed(struct store *s, const struct chunk_id *id)
 }
 
 /* Covers a head that takes several reads, one under another chunk's name, and one that is cut off. */
-static void test_a_head_is_read_whole_and_checked(void **state)
+TEST_IN_FOLDER(a_head_is_read_whole_and_checked)
 {
 	struct store *s = open_store(*state);
 	struct chunk_builder *b;
@@ -200,7 +200,3 @@ static void test_a_head_is_read_whole_and_checked(void **state)
 	chunk_builder_free(b);
 	store_free(s);
 }
-
-UNIT_TESTS(IN_FOLDER(test_an_object_reads_as_put), IN_FOLDER(test_a_list_has_chunks_only_in_order),
-	   IN_FOLDER(test_links_in_a_store_are_not_followed), cmocka_unit_test(test_a_missing_store_is_named),
-	   IN_FOLDER(test_a_head_is_read_whole_and_checked))

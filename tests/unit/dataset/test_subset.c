@@ -49,7 +49,7 @@ static void compare(uint64_t n_samples, unsigned every)
 	subset_free(s);
 }
 
-static void test_counts_agree_with_counting_bits(void **state)
+TEST(counts_agree_with_counting_bits)
 {
 	static const uint64_t sizes[] = {0, 1, 2, 63, 64, 65, 127, 128, 4095, 4096, 4097, 8192, 12345};
 
@@ -61,7 +61,7 @@ static void test_counts_agree_with_counting_bits(void **state)
 	}
 }
 
-static void test_bits_beyond_the_end(void **state)
+TEST(bits_beyond_the_end)
 {
 	struct subset *s = NULL;
 
@@ -74,5 +74,3 @@ static void test_bits_beyond_the_end(void **state)
 	assert_null(s);
 	subset_free(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_counts_agree_with_counting_bits), cmocka_unit_test(test_bits_beyond_the_end))

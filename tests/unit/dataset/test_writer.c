@@ -97,7 +97,7 @@ static int verify(const char *dataset)
 	return n_notes;
 }
 
-static void test_add_replace_delete(void **state)
+TEST_IN_FOLDER(add_replace_delete)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
@@ -127,7 +127,7 @@ static void test_add_replace_delete(void **state)
 	free(path);
 }
 
-static void test_nothing_to_commit(void **state)
+TEST_IN_FOLDER(nothing_to_commit)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
@@ -143,7 +143,7 @@ static void test_nothing_to_commit(void **state)
 	assert_false(exists_in(*state, "other"));
 }
 
-static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
+TEST_IN_FOLDER(an_abandoned_writer_leaves_what_was_committed)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
@@ -179,7 +179,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 	free(path);
 }
 
-static void test_a_second_writer_is_refused(void **state)
+TEST_IN_FOLDER(a_second_writer_is_refused)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path), *other;
@@ -204,7 +204,7 @@ static int take_over(const char *path, struct writer_sign *ret_seen)
 	return r;
 }
 
-static void test_a_dead_writer_s_lock_is_taken_over(void **state)
+TEST_IN_FOLDER(a_dead_writer_s_lock_is_taken_over)
 {
 	char *path = path_in(*state, "ds"), text[100], who[WRITER_SIGN_NAME];
 	struct writer *w = open_writer(path), *other;
@@ -262,7 +262,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	free(path);
 }
 
-static void test_an_odd_lock_does_no_harm(void **state)
+TEST_IN_FOLDER(an_odd_lock_does_no_harm)
 {
 	char *path = path_in(*state, "ds"), *lock = path_in(*state, "ds/.writer"), who[WRITER_SIGN_NAME];
 	struct writer *w = open_writer(path);
@@ -324,7 +324,7 @@ static void need_sqlite(void)
 		skip();
 }
 
-static void test_a_rebuild_restores_the_dataset(void **state)
+TEST_IN_FOLDER(a_rebuild_restores_the_dataset)
 {
 	need_sqlite();
 	char *path = path_in(*state, "ds"), text[101];
@@ -363,7 +363,7 @@ static void test_a_rebuild_restores_the_dataset(void **state)
 	free(path);
 }
 
-static void test_digest_known_answer(void **state)
+TEST_IN_FOLDER(digest_known_answer)
 {
 	static const struct digest abc = {{0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40,
 					   0xde, 0x5d, 0xae, 0x22, 0x23, 0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17,
@@ -411,7 +411,7 @@ static void rebuild_with_digests(const char *path)
 }
 
 /* Once a dataset has digests, every commit and every rebuild keeps them. */
-static void test_digests_are_kept(void **state)
+TEST_IN_FOLDER(digests_are_kept)
 {
 	need_sqlite();
 	_cleanup_(freep) char *path = path_in(*state, "ds"), *meta = path_in(*state, "ds/meta.db");
@@ -435,7 +435,7 @@ static void test_digests_are_kept(void **state)
 	assert_int_equal(verify(path), 0);
 }
 
-static void test_digests_are_added(void **state)
+TEST_IN_FOLDER(digests_are_added)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct writer *w = open_writer(path);
@@ -460,7 +460,7 @@ static void expect_digest(const struct verify_damage *damage, void *context)
 }
 
 /* No XXH3 checksum covers a gap, but the digest of the file does. */
-static void test_digest_of_the_whole_file(void **state)
+TEST_IN_FOLDER(digest_of_the_whole_file)
 {
 	char *path = path_in(*state, "ds"), id[CHUNK_ID_TEXT], name[200], *chunk;
 	struct writer *w = open_writer(path);
@@ -488,7 +488,7 @@ static void test_digest_of_the_whole_file(void **state)
 	free(path);
 }
 
-static void test_a_lost_snapshot_is_written_again(void **state)
+TEST_IN_FOLDER(a_lost_snapshot_is_written_again)
 {
 	char *path = path_in(*state, "ds"), *snapshot = path_in(*state, "ds/snapshot"), text[101];
 	struct writer *w = open_writer(path);
@@ -505,7 +505,7 @@ static void test_a_lost_snapshot_is_written_again(void **state)
 	free(path);
 }
 
-static void test_not_a_dataset(void **state)
+TEST_IN_FOLDER(not_a_dataset)
 {
 	struct writer *w;
 	struct error err = ERROR_INIT;
@@ -529,7 +529,7 @@ static void test_not_a_dataset(void **state)
 
 /* A chunk with a changed payload is named by the sample's path. A chunk with a changed head is named by its
  * id. The other samples of the dataset can be read. */
-static void test_damage_is_named(void **state)
+TEST_IN_FOLDER(damage_is_named)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct writer *w = open_writer(path);
@@ -579,7 +579,7 @@ static uint64_t bytes_read(void)
 }
 
 /* One read of each file is enough to check digest, head and samples. Metadata and snapshot are small. */
-static void test_verify_reads_once(void **state)
+TEST_IN_FOLDER(verify_reads_once)
 {
 	enum { SAMPLE = 3 << 20, N = 6, REST = 1 << 20 };
 	char *path = path_in(*state, "ds"), *data = malloc(SAMPLE + 1), name[2] = "a";
@@ -618,7 +618,7 @@ static enum chunk_layout layout_of(const char *dataset)
 }
 
 /* Whether the snapshot is updated, built again, or rebuilt from the chunks. */
-static void test_all_samples_have_one_layout(void **state)
+TEST_IN_FOLDER(all_samples_have_one_layout)
 {
 	char *path = path_in(*state, "ds"), text[101];
 	struct chunk_sample plain = {.path = "b", .path_length = 1, .data = "x", .bytes = 1};
@@ -702,7 +702,7 @@ static void expect_columns(const struct verify_damage *damage, void *context)
 }
 
 /* In compressed chunks and others, whether the snapshot is new, updated, built again, or rebuilt. */
-static void test_all_samples_have_the_same_columns(void **state)
+TEST_IN_FOLDER(all_samples_have_the_same_columns)
 {
 	const struct field one = {
 	    .name = "n", .name_length = 1, .encoding = "int", .encoding_length = 3, .bytes = 8};
@@ -759,13 +759,3 @@ static void test_all_samples_have_the_same_columns(void **state)
 	free((void *)others.data);
 	free(path);
 }
-
-UNIT_TESTS(IN_FOLDER(test_all_samples_have_one_layout), IN_FOLDER(test_all_samples_have_the_same_columns),
-	   IN_FOLDER(test_add_replace_delete), IN_FOLDER(test_nothing_to_commit),
-	   IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
-	   IN_FOLDER(test_a_second_writer_is_refused), IN_FOLDER(test_a_dead_writer_s_lock_is_taken_over),
-	   IN_FOLDER(test_an_odd_lock_does_no_harm), IN_FOLDER(test_a_rebuild_restores_the_dataset),
-	   IN_FOLDER(test_a_lost_snapshot_is_written_again), IN_FOLDER(test_not_a_dataset),
-	   IN_FOLDER(test_damage_is_named), IN_FOLDER(test_digest_known_answer),
-	   IN_FOLDER(test_digests_are_kept), IN_FOLDER(test_digests_are_added),
-	   IN_FOLDER(test_digest_of_the_whole_file), IN_FOLDER(test_verify_reads_once))

@@ -9,7 +9,7 @@ struct list {
 	size_t n, n_allocated;
 };
 
-static void test_an_array_grows_and_keeps_its_items(void **state)
+TEST(an_array_grows_and_keeps_its_items)
 {
 	struct list list = {0};
 
@@ -24,7 +24,7 @@ static void test_an_array_grows_and_keeps_its_items(void **state)
 	free(list.items);
 }
 
-static void test_an_array_too_large_is_refused(void **state)
+TEST(an_array_too_large_is_refused)
 {
 #ifdef DIESEL_SANITIZED
 	skip(); /* a sanitizer ends a program that requests this much */
@@ -37,6 +37,3 @@ static void test_an_array_too_large_is_refused(void **state)
 	assert_ptr_equal(list.items, items);
 	assert_int_equal(list.n_allocated, huge);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_an_array_grows_and_keeps_its_items),
-	   cmocka_unit_test(test_an_array_too_large_is_refused))

@@ -49,7 +49,7 @@ static int run(void (*work)(const char *), const char *path, char *ret_said, siz
 	return status;
 }
 
-static void test_a_truncated_file_is_one_line(void **state)
+TEST(a_truncated_file_is_one_line)
 {
 	char path[] = "/tmp/bus\033errorXXXXXX", said[1024], wanted[64];
 	int fd = mkstemp(path);
@@ -72,7 +72,7 @@ static void send_signal(const char *path)
 	kill(getpid(), SIGBUS);
 }
 
-static void test_other_causes_kill_as_ever(void **state)
+TEST(other_causes_kill_as_ever)
 {
 	char said[64];
 	int status = run(send_signal, "", said, sizeof(said));
@@ -81,6 +81,3 @@ static void test_other_causes_kill_as_ever(void **state)
 	assert_int_equal(WTERMSIG(status), SIGBUS);
 	assert_string_equal(said, "");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_truncated_file_is_one_line),
-	   cmocka_unit_test(test_other_causes_kill_as_ever))

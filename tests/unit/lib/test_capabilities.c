@@ -68,12 +68,12 @@ static int keeps_them_as_nobody(void)
 	return 0;
 }
 
-static void test_a_process_keeps_the_named_capabilities(void **state)
+TEST(a_process_keeps_the_named_capabilities)
 {
 	in_child(keeps_what_it_has);
 }
 
-static void test_another_user_keeps_the_named_capabilities(void **state)
+TEST(another_user_keeps_the_named_capabilities)
 {
 	uint64_t had = 0,
 		 needed = CAPABILITY(CAP_DAC_READ_SEARCH) | CAPABILITY(CAP_SETUID) | CAPABILITY(CAP_SETGID);
@@ -85,6 +85,3 @@ static void test_another_user_keeps_the_named_capabilities(void **state)
 	}
 	in_child(keeps_them_as_nobody);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_process_keeps_the_named_capabilities),
-	   cmocka_unit_test(test_another_user_keeps_the_named_capabilities))

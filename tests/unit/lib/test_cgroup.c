@@ -47,7 +47,7 @@ static int tree_make(void **state)
 	return 0;
 }
 
-static void test_a_cgroup_is_found_in_version_two_first(void **state)
+TEST(a_cgroup_is_found_in_version_two_first)
 {
 	char buffer[256];
 
@@ -63,7 +63,7 @@ static void test_a_cgroup_is_found_in_version_two_first(void **state)
 	assert_string_equal(buffer, at("one/docker"));
 }
 
-static void test_a_missing_cgroup_is_not_found(void **state)
+TEST(a_missing_cgroup_is_not_found)
 {
 	char buffer[256], tiny[8];
 
@@ -73,7 +73,7 @@ static void test_a_missing_cgroup_is_not_found(void **state)
 	assert_int_equal(cgroup_find(at("proc"), "/docker", tiny, sizeof(tiny)), -ENAMETOOLONG);
 }
 
-static void test_processes_of_nested_cgroups_are_sorted(void **state)
+TEST(processes_of_nested_cgroups_are_sorted)
 {
 	pid_t *pids = NULL;
 	size_t n = 99;
@@ -91,6 +91,7 @@ static void test_processes_of_nested_cgroups_are_sorted(void **state)
 	assert_int_equal(cgroup_processes(at("two/gone"), &pids, &n), -ENOENT);
 }
 
-UNIT_TESTS_BETWEEN(tree_make, remove_folder, cmocka_unit_test(test_a_cgroup_is_found_in_version_two_first),
-		   cmocka_unit_test(test_a_missing_cgroup_is_not_found),
-		   cmocka_unit_test(test_processes_of_nested_cgroups_are_sorted))
+int main(void)
+{
+	return run_unit_tests(tree_make, remove_folder);
+}

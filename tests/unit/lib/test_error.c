@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void test_set_returns_code_and_keeps_text(void **state)
+TEST(set_returns_code_and_keeps_text)
 {
 	struct error err = ERROR_INIT;
 
@@ -17,7 +17,7 @@ static void test_set_returns_code_and_keeps_text(void **state)
 }
 
 /* A name in an error text cannot control the terminal, for example by reversing the text. */
-static void test_names_steer_nothing(void **state)
+TEST(names_steer_nothing)
 {
 	struct error err = ERROR_INIT;
 
@@ -27,7 +27,7 @@ static void test_names_steer_nothing(void **state)
 	assert_memory_equal(err.text, "\\xe2\\x81\\xa6: no a", 18);
 }
 
-static void test_errno_appends_its_text(void **state)
+TEST(errno_appends_its_text)
 {
 	struct error err = ERROR_INIT;
 
@@ -37,7 +37,7 @@ static void test_errno_appends_its_text(void **state)
 	assert_string_equal(err.text, "cannot open /x: Unknown error 9999");
 }
 
-static void test_prefix_keeps_itself_whole_when_too_long(void **state)
+TEST(prefix_keeps_itself_whole_when_too_long)
 {
 	struct error err = ERROR_INIT;
 
@@ -50,7 +50,3 @@ static void test_prefix_keeps_itself_whole_when_too_long(void **state)
 	assert_memory_equal(err.text, "while packing /data: xxx", 24);
 	assert_int_equal(strlen(err.text), sizeof(err.text) - 1);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_set_returns_code_and_keeps_text), cmocka_unit_test(test_names_steer_nothing),
-	   cmocka_unit_test(test_errno_appends_its_text),
-	   cmocka_unit_test(test_prefix_keeps_itself_whole_when_too_long))

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void test_a_file_reads_as_written(void **state)
+TEST(a_file_reads_as_written)
 {
 	int fd = memfd_create("test", MFD_CLOEXEC);
 	char data[16] = "";
@@ -36,7 +36,7 @@ static void test_a_file_reads_as_written(void **state)
 	close(fd);
 }
 
-static void test_errors_leave_the_count_as_it_was(void **state)
+TEST(errors_leave_the_count_as_it_was)
 {
 	char data[4];
 	size_t done = 7;
@@ -77,7 +77,7 @@ static void *feed(void *argument)
 	return f;
 }
 
-static void test_pieces_and_signals(void **state)
+TEST(pieces_and_signals)
 {
 	struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART, so read() returns */
 	_cleanup_(freep) char *sent = malloc(PIPE_BYTES), *data = malloc(PIPE_BYTES + 1);
@@ -99,6 +99,3 @@ static void test_pieces_and_signals(void **state)
 	assert_memory_equal(data, sent, PIPE_BYTES);
 	close(ends[0]);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_file_reads_as_written),
-	   cmocka_unit_test(test_errors_leave_the_count_as_it_was), cmocka_unit_test(test_pieces_and_signals))

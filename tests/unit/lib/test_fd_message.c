@@ -18,7 +18,7 @@ static int n_open(void)
 	return n;
 }
 
-static void test_descriptors_travel_with_their_message(void **state)
+TEST(descriptors_travel_with_their_message)
 {
 	int pair[2], pipe_fds[2], fds[FD_MESSAGE_MAX_FDS];
 	char text[8];
@@ -44,7 +44,7 @@ static void test_descriptors_travel_with_their_message(void **state)
 }
 
 /* Whatever comes along with a message, no descriptor stays open. */
-static void test_what_is_too_much_is_closed(void **state)
+TEST(what_is_too_much_is_closed)
 {
 	union {
 		char buffer[CMSG_SPACE(3 * sizeof(int))];
@@ -77,6 +77,3 @@ static void test_what_is_too_much_is_closed(void **state)
 	close(pair[0]);
 	close(pair[1]);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_descriptors_travel_with_their_message),
-	   cmocka_unit_test(test_what_is_too_much_is_closed))

@@ -30,7 +30,7 @@ static int manager_new(void)
 	return fd;
 }
 
-static void test_what_is_said(void **state)
+TEST(what_is_said)
 {
 	int manager = manager_new(), pipe_fds[2], fds[FD_MESSAGE_MAX_FDS], n;
 	char text[128] = "";
@@ -50,7 +50,7 @@ static void test_what_is_said(void **state)
 	close(manager);
 }
 
-static void test_a_busy_manager_is_not_waited_for(void **state)
+TEST(a_busy_manager_is_not_waited_for)
 {
 	int manager = manager_new(), r = 0;
 
@@ -63,7 +63,7 @@ static void test_a_busy_manager_is_not_waited_for(void **state)
 	assert_int_equal(fd_store_add("c1", 0), 0);
 }
 
-static void test_the_store_s_size_is_systemd_s(void **state)
+TEST(the_store_s_size_is_systemd_s)
 {
 	setenv("NOTIFY_SOCKET", "@x", 1);
 	assert_int_equal(fd_store_max(), 0);
@@ -132,7 +132,7 @@ static void expect_none(struct fd_store_items *items)
 		_exit(7);
 }
 
-static void test_what_is_passed(void **state)
+TEST(what_is_passed)
 {
 	passed(NULL, "3", "index:a-name-that-is-longer-than-any-of-ours:c1", expect_three);
 	passed(NULL, "3", "c5", expect_one_without_name);
@@ -143,6 +143,3 @@ static void test_what_is_passed(void **state)
 	passed(NULL, "-3", "index:c0:c1", expect_none);
 	passed(NULL, "x", "index:c0:c1", expect_none);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_is_said), cmocka_unit_test(test_a_busy_manager_is_not_waited_for),
-	   cmocka_unit_test(test_the_store_s_size_is_systemd_s), cmocka_unit_test(test_what_is_passed))

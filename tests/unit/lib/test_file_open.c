@@ -54,7 +54,7 @@ static void make_file(const char *name, uid_t uid)
 		assert_int_equal(chown(in(name), uid, uid), 0);
 }
 
-static void test_reading_opens_regular_files_only(void **state)
+TEST(reading_opens_regular_files_only)
 {
 	make_file("file", geteuid());
 	assert_int_equal(symlink("file", in("link")), 0);
@@ -69,7 +69,7 @@ static void test_reading_opens_regular_files_only(void **state)
 	assert_int_equal(file_to_read(dir_fd, "none", false), -ENOENT);
 }
 
-static void test_writing_follows_no_link(void **state)
+TEST(writing_follows_no_link)
 {
 	assert_int_equal(closed(file_to_write(dir_fd, "file", 0, 0)), 0);
 	assert_int_equal(file_to_write(dir_fd, "link", O_CREAT, 0600), -ELOOP);
@@ -89,7 +89,7 @@ static void test_writing_follows_no_link(void **state)
 }
 
 /* A user's link leads root only into that user's folders. */
-static void test_folders_by_links(void **state)
+TEST(folders_by_links)
 {
 	if (geteuid() != 0)
 		skip();
@@ -116,7 +116,7 @@ static void test_folders_by_links(void **state)
 	assert_int_equal(file_folder_open("", true), -ENOENT);
 }
 
-static void test_a_folder_others_may_write_is_unsafe(void **state)
+TEST(a_folder_others_may_write_is_unsafe)
 {
 	char at[PATH_MAX], real[PATH_MAX];
 	struct stat st;
@@ -139,6 +139,7 @@ static void test_a_folder_others_may_write_is_unsafe(void **state)
 	assert_int_equal(file_safety_above(in("a/b"), at, &st), FILE_OF_OTHERS);
 }
 
-UNIT_TESTS_BETWEEN(make_folder, remove_folder, cmocka_unit_test(test_reading_opens_regular_files_only),
-		   cmocka_unit_test(test_writing_follows_no_link), cmocka_unit_test(test_folders_by_links),
-		   cmocka_unit_test(test_a_folder_others_may_write_is_unsafe))
+int main(void)
+{
+	return run_unit_tests(make_folder, remove_folder);
+}

@@ -53,7 +53,7 @@ static void check(int fd, size_t from, size_t to)
 	assert_int_equal(wrong, 0);
 }
 
-static void test_is_mapped_where_huge_pages_fit(void **state)
+TEST(is_mapped_where_huge_pages_fit)
 {
 	int fd = new_memory();
 	uint8_t *data = huge_map(fd, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED), *after;
@@ -82,7 +82,7 @@ static void write_and_check(uint8_t *data, size_t from, size_t to)
 	close(fd);
 }
 
-static void test_writes_what_a_call_would_write(void **state)
+TEST(writes_what_a_call_would_write)
 {
 	_cleanup_(freep) uint8_t *data = new_data();
 
@@ -94,7 +94,7 @@ static void test_writes_what_a_call_would_write(void **state)
 	write_and_check(data, HUGE_PAGE_BYTES + 4096, 2 * HUGE_PAGE_BYTES);
 }
 
-static void test_cannot_write_where_it_may_not(void **state)
+TEST(cannot_write_where_it_may_not)
 {
 	_cleanup_(freep) uint8_t *data = new_data();
 	int fd = new_memory(), reader;
@@ -129,7 +129,7 @@ static bool is_huge(const uint8_t *at)
 }
 
 /* The memory has holes, and others map it. */
-static void test_huge_pages_hold_what_was_there(void **state)
+TEST(huge_pages_hold_what_was_there)
 {
 	uint8_t *data = new_data(), *ours, *theirs;
 	int fd = new_memory();
@@ -153,8 +153,3 @@ static void test_huge_pages_hold_what_was_there(void **state)
 	close(fd);
 	free(data);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_is_mapped_where_huge_pages_fit),
-	   cmocka_unit_test(test_writes_what_a_call_would_write),
-	   cmocka_unit_test(test_cannot_write_where_it_may_not),
-	   cmocka_unit_test(test_huge_pages_hold_what_was_there))

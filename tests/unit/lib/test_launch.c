@@ -24,7 +24,7 @@ static int setup(void **state)
 	return 0;
 }
 
-static void test_runs_only_when_told(void **state)
+TEST(runs_only_when_told)
 {
 	char *const argv[] = {touch, path, NULL};
 	struct error err = ERROR_INIT;
@@ -47,7 +47,7 @@ static int refuse(void *user, pid_t pid, struct error *err)
 	return error_set(err, -EPERM, "not this one");
 }
 
-static void test_a_command_that_cannot_be_watched_never_runs(void **state)
+TEST(a_command_that_cannot_be_watched_never_runs)
 {
 	char *const argv[] = {touch, path, NULL};
 	struct error err = ERROR_INIT;
@@ -61,7 +61,7 @@ static void test_a_command_that_cannot_be_watched_never_runs(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-static void test_no_such_command(void **state)
+TEST(no_such_command)
 {
 	char *const argv[] = {missing, NULL};
 	struct error err = ERROR_INIT;
@@ -73,6 +73,7 @@ static void test_no_such_command(void **state)
 	assert_int_equal(waitpid(launch.pid, NULL, 0), -1);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_runs_only_when_told),
-		   cmocka_unit_test(test_a_command_that_cannot_be_watched_never_runs),
-		   cmocka_unit_test(test_no_such_command))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

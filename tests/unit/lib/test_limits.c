@@ -29,7 +29,7 @@ static int tree_make(void **state)
 	return 0;
 }
 
-static void test_without_groups_the_machine_limits(void **state)
+TEST_WITH(without_groups_the_machine_limits, tree_make, remove_folder)
 {
 	struct limits limits;
 
@@ -44,7 +44,7 @@ static void test_without_groups_the_machine_limits(void **state)
 }
 
 /* The tightest group on the way up counts, for the limit and for the headroom. These may be two groups. */
-static void test_the_tightest_nested_group_counts(void **state)
+TEST_WITH(the_tightest_nested_group_counts, tree_make, remove_folder)
 {
 	struct limits limits;
 
@@ -82,7 +82,7 @@ static void test_the_tightest_nested_group_counts(void **state)
 }
 
 /* A container sees the host's path, but only its own group as the mount point. */
-static void test_container_without_namespace(void **state)
+TEST_WITH(container_without_namespace, tree_make, remove_folder)
 {
 	struct limits limits;
 
@@ -97,7 +97,7 @@ static void test_container_without_namespace(void **state)
 	assert_int_equal(limits.oom_kills, 1);
 }
 
-static void test_groups_of_version_one_are_read(void **state)
+TEST_WITH(groups_of_version_one_are_read, tree_make, remove_folder)
 {
 	struct limits limits;
 
@@ -122,7 +122,7 @@ static void test_groups_of_version_one_are_read(void **state)
 	assert_int_equal(limits.oom_kills, 2);
 }
 
-static void test_rubbish_in_limits_does_no_harm(void **state)
+TEST_WITH(rubbish_in_limits_does_no_harm, tree_make, remove_folder)
 {
 	struct limits limits;
 
@@ -137,7 +137,7 @@ static void test_rubbish_in_limits_does_no_harm(void **state)
 	assert_true(isinf(limits.cpu_quota_cores));
 }
 
-static void test_pressure_is_read_where_a_group_has_it(void **state)
+TEST_WITH(pressure_is_read_where_a_group_has_it, tree_make, remove_folder)
 {
 	char path[512], want[512];
 
@@ -155,11 +155,3 @@ static void test_pressure_is_read_where_a_group_has_it(void **state)
 	snprintf(want, sizeof(want), "%s/sys/fs/cgroup/pod/box/memory.pressure", base);
 	assert_string_equal(path, want);
 }
-
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_without_groups_the_machine_limits, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_the_tightest_nested_group_counts, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_container_without_namespace, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_groups_of_version_one_are_read, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rubbish_in_limits_does_no_harm, tree_make, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_pressure_is_read_where_a_group_has_it, tree_make,
-					   remove_folder))

@@ -28,7 +28,7 @@ static int catch_errors(int *ret_old)
 	return fds[0];
 }
 
-static void test_a_message_is_one_line(void **state)
+TEST(a_message_is_one_line)
 {
 	char text[2048], name[1200];
 	int old, fd = catch_errors(&old);
@@ -51,7 +51,7 @@ static void test_a_message_is_one_line(void **state)
 	assert_true(strlen(text) > 1000);
 }
 
-static void test_a_burst_of_messages_is_limited(void **state)
+TEST(a_burst_of_messages_is_limited)
 {
 	struct log_limit limit = {0};
 	uint64_t left_out = 0, now_ns = 12345;
@@ -71,7 +71,7 @@ static void test_a_burst_of_messages_is_limited(void **state)
 	assert_false(log_limit_take(&limit, now_ns, &left_out));
 }
 
-static void test_an_event_is_one_line(void **state)
+TEST(an_event_is_one_line)
 {
 	const struct log_field fields[] = {{"job", "3"}, {"account", ""}, {"program", "a\nb"}};
 	char said[256];
@@ -87,7 +87,7 @@ static void test_an_event_is_one_line(void **state)
 }
 
 /* The log is a pipe that nobody reads. A daemon does not wait for it. */
-static void test_a_log_nobody_reads_blocks_nothing(void **state)
+TEST(a_log_nobody_reads_blocks_nothing)
 {
 	char text[65536 + 4096];
 	int old, fd = catch_errors(&old);
@@ -108,16 +108,4 @@ static void test_a_log_nobody_reads_blocks_nothing(void **state)
 	close(fd);
 	assert_non_null(
 	    strstr(text, " lines left out: nobody read the log\ntest: the next\ntest: and one more\n"));
-}
-
-int main(void)
-{
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_a_message_is_one_line),
-	    cmocka_unit_test(test_a_burst_of_messages_is_limited),
-	    cmocka_unit_test(test_an_event_is_one_line),
-	    cmocka_unit_test(test_a_log_nobody_reads_blocks_nothing), /* last: log_never_wait() stays on */
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ static int parse(struct given *ret, struct error *err, const char *first, const 
 	return option_parse(&self, second ? 3 : 2, argv, ret, err);
 }
 
-static void test_values_go_into_the_fields_of_the_rows(void **state)
+TEST(values_go_into_the_fields_of_the_rows)
 {
 	struct given given;
 
@@ -55,7 +55,7 @@ static void test_values_go_into_the_fields_of_the_rows(void **state)
 	assert_int_equal(parse(&given, NULL, "-h", NULL), OPTION_HELP);
 }
 
-static void test_a_mistake_is_one_line_that_names_it(void **state)
+TEST(a_mistake_is_one_line_that_names_it)
 {
 	static const struct {
 		const char *first, *second, *says;
@@ -94,7 +94,7 @@ static char *printed(const char *decoded_copy)
 	return text;
 }
 
-static void test_no_text_is_cut_and_other_spellings_are_not_listed(void **state)
+TEST(no_text_is_cut_and_other_spellings_are_not_listed)
 {
 	static const char *const decoded_cache[] = {NULL, "manual", "bash", "zsh"};
 	size_t n = 0;
@@ -116,7 +116,3 @@ static void test_no_text_is_cut_and_other_spellings_are_not_listed(void **state)
 	free(text);
 	assert_int_equal(option_print(stdout, &program, "nonsense"), -ENOENT);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_values_go_into_the_fields_of_the_rows),
-	   cmocka_unit_test(test_a_mistake_is_one_line_that_names_it),
-	   cmocka_unit_test(test_no_text_is_cut_and_other_spellings_are_not_listed))

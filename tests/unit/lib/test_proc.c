@@ -24,7 +24,7 @@ static int setup(void **state)
 #define STAT_REST                                                                                            \
 	" S 1 40 40 0 -1 4194560 11 0 22 0 333 44 0 0 20 0 5 0 987654 1000000 77 18446744073709551615 0 0"
 
-static void test_stat_forked_only(void **state)
+TEST(stat_forked_only)
 {
 	static const char *const rest = " 11 0 22 0 333 44 0 0 20 0 5 0 987654 1000000 77\n";
 	struct proc_stat stat;
@@ -39,7 +39,7 @@ static void test_stat_forked_only(void **state)
 	assert_false(stat.forked_only);
 }
 
-static void test_stat_hostile_name(void **state)
+TEST(stat_hostile_name)
 {
 	struct proc_stat stat;
 
@@ -59,7 +59,7 @@ static void test_stat_hostile_name(void **state)
 	assert_int_equal(stat.resident_pages, 77);
 }
 
-static void test_a_truncated_stat_line_is_never_overrun(void **state)
+TEST(a_truncated_stat_line_is_never_overrun)
 {
 	static const char whole[] = "42 (python3)" STAT_REST;
 	struct proc_stat stat = {.pid = -1};
@@ -76,7 +76,7 @@ static void test_a_truncated_stat_line_is_never_overrun(void **state)
 	assert_int_equal(proc_stat_read(root, 4711, &stat), -ENOENT);
 }
 
-static void test_status_has_ids_memory_and_switches(void **state)
+TEST(status_has_ids_memory_and_switches)
 {
 	static const char text[] = "Name:\tUid:\\n\nTgid:\t41\nPid:\t42\nUid:\t1000\t1001\t1000\t1000\n"
 				   "NSpid:\t42\t7\t3\nVmRSS:\t   2048 kB\nCapEff:\t000001fffeffffff\n"
@@ -98,7 +98,7 @@ static void test_status_has_ids_memory_and_switches(void **state)
 	assert_int_equal(proc_status_read(root, 42, &status), -EBADMSG);
 }
 
-static void test_cmdline_and_comm(void **state)
+TEST(cmdline_and_comm)
 {
 	char text[32];
 
@@ -131,7 +131,7 @@ static int see(void *user, const struct proc_mapping *mapping)
 	return 0;
 }
 
-static void test_mappings_keep_paths_with_spaces(void **state)
+TEST(mappings_keep_paths_with_spaces)
 {
 	struct seen seen = {0};
 
@@ -153,7 +153,7 @@ static void test_mappings_keep_paths_with_spaces(void **state)
 	assert_int_equal(proc_mappings(root, 42, see, &seen), -EBADMSG);
 }
 
-static void test_octal_escapes_are_undone(void **state)
+TEST(octal_escapes_are_undone)
 {
 	char text[] = "/a\\040b\\011\\012\\134040", broken[] = "\\400\\08\\0x0\\07";
 
@@ -163,7 +163,7 @@ static void test_octal_escapes_are_undone(void **state)
 	assert_string_equal(broken, "\\400\\08\\0x0\\07");
 }
 
-static void test_threads_children_and_processes_are_listed(void **state)
+TEST(threads_children_and_processes_are_listed)
 {
 	_cleanup_(freep) pid_t *tids = NULL, *children = NULL, *processes = NULL;
 	size_t n;
@@ -187,7 +187,7 @@ static void test_threads_children_and_processes_are_listed(void **state)
 	assert_int_equal(proc_threads(root, 4711, &tids, &n), -ENOENT);
 }
 
-static void test_the_machine_s_ticks_and_memory_are_read(void **state)
+TEST(the_machine_s_ticks_and_memory_are_read)
 {
 	struct proc_cpu_ticks ticks;
 	struct proc_meminfo memory;
@@ -210,7 +210,7 @@ static void test_the_machine_s_ticks_and_memory_are_read(void **state)
 	assert_int_equal(proc_meminfo_read(root, &memory), -EBADMSG);
 }
 
-static void test_the_real_proc_is_readable(void **state)
+TEST(the_real_proc_is_readable)
 {
 	struct proc_status status;
 	struct proc_stat stat;
@@ -224,13 +224,7 @@ static void test_the_real_proc_is_readable(void **state)
 	assert_true(seen.n > 5);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_stat_forked_only),
-		   cmocka_unit_test(test_stat_hostile_name),
-		   cmocka_unit_test(test_a_truncated_stat_line_is_never_overrun),
-		   cmocka_unit_test(test_status_has_ids_memory_and_switches),
-		   cmocka_unit_test(test_cmdline_and_comm),
-		   cmocka_unit_test(test_mappings_keep_paths_with_spaces),
-		   cmocka_unit_test(test_octal_escapes_are_undone),
-		   cmocka_unit_test(test_threads_children_and_processes_are_listed),
-		   cmocka_unit_test(test_the_machine_s_ticks_and_memory_are_read),
-		   cmocka_unit_test(test_the_real_proc_is_readable))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

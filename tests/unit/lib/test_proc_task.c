@@ -12,7 +12,7 @@
 #include "lib/cleanup.h"
 #include "lib/proc_task.h"
 
-static void test_schedstat_has_time_and_slices(void **state)
+TEST(schedstat_has_time_and_slices)
 {
 	struct proc_schedstat stat = {0};
 
@@ -25,7 +25,7 @@ static void test_schedstat_has_time_and_slices(void **state)
 	assert_int_equal(stat.n_slices, 2); /* unchanged */
 }
 
-static void test_a_syscall_line_is_parsed(void **state)
+TEST(a_syscall_line_is_parsed)
 {
 	struct proc_syscall call;
 
@@ -48,7 +48,7 @@ static void test_a_syscall_line_is_parsed(void **state)
 	assert_true(call.ended);
 }
 
-static void test_damaged_syscall_lines_are_refused(void **state)
+TEST(damaged_syscall_lines_are_refused)
 {
 	static const char *const texts[] = {"",          "x",          "99999999999999999999 0x0",
 					    "7 0x1 0x2", "-2 0x1 0x1", "70000 0x1 0x1 0x1 0x1 0x1 0x1"};
@@ -58,7 +58,7 @@ static void test_damaged_syscall_lines_are_refused(void **state)
 		assert_int_equal(proc_syscall_parse(texts[i], &call), -EBADMSG);
 }
 
-static void test_io_counts_are_parsed(void **state)
+TEST(io_counts_are_parsed)
 {
 	struct proc_io io;
 
@@ -76,7 +76,7 @@ static void test_io_counts_are_parsed(void **state)
 }
 
 /* The names are from Linux 4.19, 5.10, 5.15, 6.1, 6.8 and 6.18. */
-static void test_wait_channels_of_many_kernels_are_known(void **state)
+TEST(wait_channels_of_many_kernels_are_known)
 {
 	static const struct {
 		const char *name;
@@ -118,7 +118,7 @@ static void test_wait_channels_of_many_kernels_are_known(void **state)
 	assert_int_equal(proc_wchan_wait("0", true), PROC_WAIT_FILE_READ);
 }
 
-static void test_links_tell_kind_and_inode(void **state)
+TEST_IN_FOLDER(links_tell_kind_and_inode)
 {
 	static const struct {
 		const char *link;
@@ -142,7 +142,7 @@ static void test_links_tell_kind_and_inode(void **state)
 }
 
 /* Lists the pipes above standard error, each once and in order, in a tree like /proc. */
-static void test_pipes_of_a_fixture(void **state)
+TEST_IN_FOLDER(pipes_of_a_fixture)
 {
 	const char *root = *state;
 	char path[256];
@@ -170,7 +170,7 @@ static void test_pipes_of_a_fixture(void **state)
 	assert_int_equal(proc_pipes(root, 78, inodes, 8, &n), -ENOENT);
 }
 
-static void test_cpu_time_of_a_process_grows(void **state)
+TEST(cpu_time_of_a_process_grows)
 {
 	uint64_t first, second;
 
@@ -186,11 +186,3 @@ static void test_cpu_time_of_a_process_grows(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 	assert_int_equal(proc_cpu_ns(pid, &first), -ESRCH);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_schedstat_has_time_and_slices),
-	   cmocka_unit_test(test_a_syscall_line_is_parsed),
-	   cmocka_unit_test(test_damaged_syscall_lines_are_refused),
-	   cmocka_unit_test(test_io_counts_are_parsed),
-	   cmocka_unit_test(test_wait_channels_of_many_kernels_are_known),
-	   IN_FOLDER(test_links_tell_kind_and_inode), IN_FOLDER(test_pipes_of_a_fixture),
-	   cmocka_unit_test(test_cpu_time_of_a_process_grows))

@@ -12,7 +12,7 @@
 #include "lib/proc.h"
 #include "tests/support.h"
 
-static void test_written_bytes_are_read(void **state)
+TEST_IN_FOLDER(written_bytes_are_read)
 {
 	static const char *const damaged[] = {"rchar: 5\n", "rchar: 5\nwrite_bytes: many\n", ""};
 	uint64_t bytes = 0;
@@ -41,7 +41,7 @@ static bool has(const uint64_t *devices, int n, uint64_t device)
 }
 
 /* Tests this process. A file system counts only while a file on it is open for writing. */
-static void test_a_file_open_for_writing_shows_its_device(void **state)
+TEST(a_file_open_for_writing_shows_its_device)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];
 	char base[] = "/dev/shm/diesel-XXXXXX";
@@ -62,7 +62,7 @@ static void test_a_file_open_for_writing_shows_its_device(void **state)
 	close(reads);
 }
 
-static void test_hostile_files_fill_the_given_space_only(void **state)
+TEST_IN_FOLDER(hostile_files_fill_the_given_space_only)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];
 	const char *base = *state;
@@ -86,7 +86,3 @@ static void test_hostile_files_fill_the_given_space_only(void **state)
 	write_text(base, "9/mountinfo", mounts);
 	assert_int_equal(proc_write_devices(base, 9, devices), PROC_WRITE_DEVICES);
 }
-
-UNIT_TESTS(IN_FOLDER(test_written_bytes_are_read),
-	   cmocka_unit_test(test_a_file_open_for_writing_shows_its_device),
-	   IN_FOLDER(test_hostile_files_fill_the_given_space_only))

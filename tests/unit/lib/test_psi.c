@@ -16,7 +16,7 @@ static int read_pressure(void **state, const char *text, struct psi *ret)
 	return psi_read(path, ret);
 }
 
-static void test_both_lines_of_pressure_are_read(void **state)
+TEST_IN_FOLDER(both_lines_of_pressure_are_read)
 {
 	struct psi psi;
 
@@ -32,7 +32,7 @@ static void test_both_lines_of_pressure_are_read(void **state)
 	assert_int_equal(psi.full.total_ns, 7000);
 }
 
-static void test_cpu_without_full(void **state)
+TEST_IN_FOLDER(cpu_without_full)
 {
 	struct psi psi;
 
@@ -41,7 +41,7 @@ static void test_cpu_without_full(void **state)
 	assert_int_equal(psi.full.total_ns, 0);
 }
 
-static void test_damaged_pressure_is_refused(void **state)
+TEST_IN_FOLDER(damaged_pressure_is_refused)
 {
 	static const char *const texts[] = {
 	    "",
@@ -61,12 +61,9 @@ static void test_damaged_pressure_is_refused(void **state)
 	}
 }
 
-static void test_missing_pressure_is_an_error(void **state)
+TEST(missing_pressure_is_an_error)
 {
 	struct psi psi;
 
 	assert_int_equal(psi_read("/nonexistent/pressure", &psi), -ENOENT);
 }
-
-UNIT_TESTS(IN_FOLDER(test_both_lines_of_pressure_are_read), IN_FOLDER(test_cpu_without_full),
-	   IN_FOLDER(test_damaged_pressure_is_refused), cmocka_unit_test(test_missing_pressure_is_an_error))

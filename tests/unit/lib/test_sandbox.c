@@ -120,7 +120,7 @@ static void take_memory(void)
 	}
 }
 
-static void test_what_it_allows(void **state)
+TEST(what_it_allows)
 {
 	char text[8];
 
@@ -131,7 +131,7 @@ static void test_what_it_allows(void **state)
 	close(ends[1]);
 }
 
-static void test_a_forbidden_call_kills_the_process(void **state)
+TEST(a_forbidden_call_kills_the_process)
 {
 	void (*const actions[])(void) = {open_a_file, fork_one, signal_another, map_code, wait_for_a_lock};
 
@@ -143,7 +143,7 @@ static void test_a_forbidden_call_kills_the_process(void **state)
 	}
 }
 
-static void test_who_serves_may_receive(void **state)
+TEST(who_serves_may_receive)
 {
 	socket_pair(ends);
 	assert_int_equal(send(ends[0], "ask", 3, 0), 3);
@@ -160,7 +160,7 @@ static void test_who_serves_may_receive(void **state)
 	close(ends[1]);
 }
 
-static void test_endless_work_in_a_sandbox_ends(void **state)
+TEST(endless_work_in_a_sandbox_ends)
 {
 	int status = run(loop);
 
@@ -244,7 +244,7 @@ static int look(enum sandbox_profile profile)
 	return 0;
 }
 
-static void test_each_profile_allows_its_calls(void **state)
+TEST(each_profile_allows_its_calls)
 {
 	for (int profile = SANDBOX_DAEMON; profile < SANDBOX_N_PROFILES; profile++) {
 		int status;
@@ -268,7 +268,7 @@ static void test_each_profile_allows_its_calls(void **state)
 
 /* A later filter takes away rights that an earlier one allowed, as when a fork server becomes another kind of
  * process. */
-static void test_filters_add_up(void **state)
+TEST(filters_add_up)
 {
 	int status;
 	pid_t pid = fork();
@@ -286,8 +286,3 @@ static void test_filters_add_up(void **state)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(status == 0 || WEXITSTATUS(status) == 255);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_it_allows), cmocka_unit_test(test_a_forbidden_call_kills_the_process),
-	   cmocka_unit_test(test_who_serves_may_receive),
-	   cmocka_unit_test(test_endless_work_in_a_sandbox_ends),
-	   cmocka_unit_test(test_each_profile_allows_its_calls), cmocka_unit_test(test_filters_add_up))

@@ -12,7 +12,7 @@ struct step {
 	uint64_t end_ns;
 };
 
-static void test_counts_agree_with_counting_one_by_one(void **state)
+TEST(counts_agree_with_counting_one_by_one)
 {
 	static const struct step steps[] = {{0, 2}, {0, 4}, {0, 4}, {0, 4}, {0, 7}, {0, 9}, {0, UINT64_MAX}};
 
@@ -38,7 +38,7 @@ static bool is_asked(size_t i, size_t n, size_t *n_asked)
 	return i < n / 3;
 }
 
-static void test_few_are_looked_at(void **state)
+TEST(few_are_looked_at)
 {
 	size_t n_asked = 0, n = SIZE_MAX;
 
@@ -46,7 +46,7 @@ static void test_few_are_looked_at(void **state)
 	assert_in_range(n_asked, 63, 64);
 }
 
-static void test_p95_is_the_least_index_that_covers(void **state)
+TEST(p95_is_the_least_index_that_covers)
 {
 	for (size_t n = 1; n < 300; n++) {
 		assert_true(100 * (sorted_p95(n) + 1) >= 95 * n);
@@ -61,7 +61,7 @@ static void check_compare(int (*compare)(const void *, const void *), const void
 	assert_int_equal(compare(less, less), 0);
 }
 
-static void test_comparing_extremes_does_not_overflow(void **state)
+TEST(comparing_extremes_does_not_overflow)
 {
 	uint64_t wide[] = {1, UINT64_C(1) << 32, UINT64_MAX};
 	uint32_t narrow[] = {0, UINT32_MAX};
@@ -75,8 +75,3 @@ static void test_comparing_extremes_does_not_overflow(void **state)
 	check_compare(compare_double, &real[0], &real[1]);
 	check_compare(compare_double, &real[1], &real[2]);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_counts_agree_with_counting_one_by_one),
-	   cmocka_unit_test(test_few_are_looked_at),
-	   cmocka_unit_test(test_p95_is_the_least_index_that_covers),
-	   cmocka_unit_test(test_comparing_extremes_does_not_overflow))

@@ -12,7 +12,7 @@ static const char *printable(char *buffer, size_t size, const char *text)
 	return text_printable(buffer, size, text, strlen(text));
 }
 
-static void test_control_characters_are_escaped(void **state)
+TEST(control_characters_are_escaped)
 {
 	char buffer[64];
 
@@ -31,7 +31,7 @@ static void test_control_characters_are_escaped(void **state)
 	assert_string_equal(text_printable(buffer, sizeof(buffer), "\xc3\xbc", 1), "\\xc3");
 }
 
-static void test_a_cut_text_ends_in_dots(void **state)
+TEST(a_cut_text_ends_in_dots)
 {
 	char buffer[8];
 
@@ -51,7 +51,7 @@ static const char *line(char *buffer, size_t size, const char *text)
 	return text_line(buffer, size, text);
 }
 
-static void test_a_line_keeps_utf8_and_escapes_the_rest(void **state)
+TEST(a_line_keeps_utf8_and_escapes_the_rest)
 {
 	char buffer[64];
 
@@ -69,7 +69,7 @@ static void test_a_line_keeps_utf8_and_escapes_the_rest(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
-static void test_new_texts_are_escaped(void **state)
+TEST(new_texts_are_escaped)
 {
 	char *line = text_line_new("a\xff\n\\");
 
@@ -80,7 +80,7 @@ static void test_new_texts_are_escaped(void **state)
 	free(line);
 }
 
-static void test_a_cut_line_has_whole_characters(void **state)
+TEST(a_cut_line_has_whole_characters)
 {
 	char buffer[8];
 
@@ -88,9 +88,3 @@ static void test_a_cut_line_has_whole_characters(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "1234\n"), "1234");
 	assert_string_equal(line(buffer, sizeof(buffer), "123456\xc3\xbc"), "123456");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_control_characters_are_escaped),
-	   cmocka_unit_test(test_a_cut_text_ends_in_dots),
-	   cmocka_unit_test(test_a_line_keeps_utf8_and_escapes_the_rest),
-	   cmocka_unit_test(test_a_cut_line_has_whole_characters),
-	   cmocka_unit_test(test_new_texts_are_escaped))

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-static void test_sizes_have_units_of_two_kinds(void **state)
+TEST(sizes_have_units_of_two_kinds)
 {
 	static const struct {
 		const char *text;
@@ -35,7 +35,7 @@ static void test_sizes_have_units_of_two_kinds(void **state)
 	}
 }
 
-static void test_durations_have_units(void **state)
+TEST(durations_have_units)
 {
 	uint64_t ns;
 
@@ -50,7 +50,7 @@ static void test_durations_have_units(void **state)
 	assert_int_equal(units_parse_duration("soon", &ns), -EINVAL);
 }
 
-static void test_integers_must_be_within_their_range(void **state)
+TEST(integers_must_be_within_their_range)
 {
 	int64_t value;
 
@@ -62,7 +62,7 @@ static void test_integers_must_be_within_their_range(void **state)
 	assert_int_equal(units_parse_integer("99999999999999999999", 1, INT64_MAX, &value), -ERANGE);
 }
 
-static void test_sizes_and_durations_are_printed_with_units(void **state)
+TEST(sizes_and_durations_are_printed_with_units)
 {
 	char buffer[32];
 
@@ -77,7 +77,3 @@ static void test_sizes_and_durations_are_printed_with_units(void **state)
 	assert_string_equal(units_plural(1), "");
 	assert_string_equal(units_plural(2), "s");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_sizes_have_units_of_two_kinds), cmocka_unit_test(test_durations_have_units),
-	   cmocka_unit_test(test_integers_must_be_within_their_range),
-	   cmocka_unit_test(test_sizes_and_durations_are_printed_with_units))

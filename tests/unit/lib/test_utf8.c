@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void test_each_length_of_character_is_decoded(void **state)
+TEST(each_length_of_character_is_decoded)
 {
 	static const struct {
 		const char *text;
@@ -34,7 +34,7 @@ static void test_each_length_of_character_is_decoded(void **state)
 	}
 }
 
-static void test_bad_sequences_are_refused(void **state)
+TEST(bad_sequences_are_refused)
 {
 	static const char *const bad[] = {
 	    "\x80",
@@ -82,7 +82,7 @@ static void test_bad_sequences_are_refused(void **state)
 	}
 }
 
-static void test_what_is_left(void **state)
+TEST(what_is_left)
 {
 	uint32_t code = 1;
 
@@ -92,6 +92,3 @@ static void test_what_is_left(void **state)
 	assert_int_equal(utf8_decode("\0", 1, &code), 1); /* NUL is a character like any other */
 	assert_int_equal(code, 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_each_length_of_character_is_decoded),
-	   cmocka_unit_test(test_bad_sequences_are_refused), cmocka_unit_test(test_what_is_left))

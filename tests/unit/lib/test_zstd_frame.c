@@ -36,7 +36,7 @@ static void put_frame(struct bytes *b, uint8_t descriptor, const void *fields, s
 		put_u32(b, 0x12345678);
 }
 
-static void test_headers_tell_the_content_s_size(void **state)
+TEST(headers_tell_the_content_s_size)
 {
 	static const struct {
 		uint8_t descriptor, n;
@@ -66,7 +66,7 @@ static void test_headers_tell_the_content_s_size(void **state)
 	}
 }
 
-static void test_what_is_none(void **state)
+TEST(what_is_none)
 {
 	static const uint32_t magics[] = {0,          0x28b52ffd, 0xfd2fb51e, 0xfd2fb522, 0xfd2fb523,
 					  0xfd2fb524, 0xfd2fb525, 0xfd2fb526, 0xfd2fb527, 0xfd2fb529};
@@ -94,7 +94,7 @@ static void test_what_is_none(void **state)
 }
 
 /* A stream may have several frames, with skippable ones, and comes in pieces. */
-static void test_a_stream_has_several_frames(void **state)
+TEST(a_stream_has_several_frames)
 {
 	static const uint8_t fields[] = {0x50, 0xbe, 0x01}, nothing[5];
 	struct bytes b = {.n = 0};
@@ -122,6 +122,3 @@ static void test_a_stream_has_several_frames(void **state)
 		assert_int_equal(scan.content, 702);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_headers_tell_the_content_s_size), cmocka_unit_test(test_what_is_none),
-	   cmocka_unit_test(test_a_stream_has_several_frames))

@@ -78,7 +78,7 @@ static size_t longest_line(const char *text)
 	return longest;
 }
 
-static void test_a_text_report_says_the_verdict(void **state)
+TEST(a_text_report_says_the_verdict)
 {
 	struct analysis analysis = sample();
 	char *text = text_of(&analysis, (struct report_text_options){.width = 80});
@@ -95,7 +95,7 @@ static void test_a_text_report_says_the_verdict(void **state)
 	free(text);
 }
 
-static void test_text_ascii_and_colour(void **state)
+TEST(text_ascii_and_colour)
 {
 	struct analysis analysis = sample();
 	char *text = text_of(&analysis, (struct report_text_options){.width = 60, .ascii = true});
@@ -110,7 +110,7 @@ static void test_text_ascii_and_colour(void **state)
 	free(text);
 }
 
-static void test_an_insufficient_report_gives_no_advice(void **state)
+TEST(an_insufficient_report_gives_no_advice)
 {
 	struct analysis analysis = {.insufficient = "no training step was seen"};
 	char *text = text_of(&analysis, (struct report_text_options){0});
@@ -142,7 +142,7 @@ static double number(json_t *object, const char *key)
 	return json_number_value(value);
 }
 
-static void test_a_json_report_has_schema_and_shares(void **state)
+TEST(a_json_report_has_schema_and_shares)
 {
 	struct analysis analysis = sample();
 	struct analysis_step step = {1002 * NS_PER_S, 1003 * NS_PER_S, 0, {0}, true, false};
@@ -185,7 +185,7 @@ static void test_a_json_report_has_schema_and_shares(void **state)
 	json_decref(root);
 }
 
-static void test_json_insufficient_and_odd_bytes(void **state)
+TEST(json_insufficient_and_odd_bytes)
 {
 	char command[] = "caf\xe9 \"x\"\n";
 	struct analysis analysis = {.insufficient = "too little", .job.command = command};
@@ -221,7 +221,7 @@ static char *html_of(const struct analysis *analysis)
 }
 
 /* A sampled recording does not show how many steps there were, and how much was read. */
-static void test_unknown_is_not_zero(void **state)
+TEST(unknown_is_not_zero)
 {
 	struct analysis analysis = sample();
 
@@ -298,7 +298,7 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 }
 
 /* Compiling is a share of all time, and not of the steps that come again. */
-static void test_compiling_is_a_share_of_all_time(void **state)
+TEST(compiling_is_a_share_of_all_time)
 {
 	struct analysis_step steps[2];
 	struct analysis analysis = compiling_sample(steps);
@@ -334,7 +334,7 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 }
 
 /* Without Python stacks it is unknown whether the job compiled. That is not 0. */
-static void test_unseen_compiling_is_no_zero(void **state)
+TEST(unseen_compiling_is_no_zero)
 {
 	struct analysis analysis = sample();
 	struct analysis_rank rank = {.tgid = 42, .window_ns = NS_PER_S};
@@ -363,7 +363,7 @@ static void test_unseen_compiling_is_no_zero(void **state)
 }
 
 /* A prediction is more useful than a bound. A bound beyond all sense is shown without decimals. */
-static void test_a_gain_is_told_with_its_range(void **state)
+TEST(a_gain_is_told_with_its_range)
 {
 	struct analysis analysis = sample();
 
@@ -387,7 +387,7 @@ static void test_a_gain_is_told_with_its_range(void **state)
 	free(text);
 }
 
-static void test_a_full_disk_fails_a_report(void **state)
+TEST(a_full_disk_fails_a_report)
 {
 	struct analysis analysis = sample();
 	struct report_text_options options = {.width = 80};
@@ -401,7 +401,7 @@ static void test_a_full_disk_fails_a_report(void **state)
 	fclose(full);
 }
 
-static void test_a_bar_has_all_its_columns(void **state)
+TEST(a_bar_has_all_its_columns)
 {
 	static const double cases[][6] = {{0.55, 0.07, 0.38, 0, 0, 0},
 					  {0.166, 0.166, 0.167, 0.167, 0.167, 0.167},
@@ -424,14 +424,3 @@ static void test_a_bar_has_all_its_columns(void **state)
 		assert_int_equal(n, 76);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_text_report_says_the_verdict),
-	   cmocka_unit_test(test_text_ascii_and_colour),
-	   cmocka_unit_test(test_an_insufficient_report_gives_no_advice),
-	   cmocka_unit_test(test_a_json_report_has_schema_and_shares),
-	   cmocka_unit_test(test_json_insufficient_and_odd_bytes), cmocka_unit_test(test_unknown_is_not_zero),
-	   cmocka_unit_test(test_compiling_is_a_share_of_all_time),
-	   cmocka_unit_test(test_unseen_compiling_is_no_zero),
-	   cmocka_unit_test(test_a_gain_is_told_with_its_range),
-	   cmocka_unit_test(test_a_full_disk_fails_a_report),
-	   cmocka_unit_test(test_a_bar_has_all_its_columns))

@@ -23,7 +23,7 @@ static void check_escape(escape_fn escape, const char *text, const char *expecte
 	free(made);
 }
 
-static void test_each_format_escapes_its_characters(void **state)
+TEST(each_format_escapes_its_characters)
 {
 	check_escape(escape_html, "<a href=\"x\" id='y'>&\n\t",
 		     "&lt;a href=&quot;x&quot; id=&#39;y&#39;&gt;&amp;  ");
@@ -35,7 +35,7 @@ static void test_each_format_escapes_its_characters(void **state)
 }
 
 /* Invalid UTF-8 (RFC 3629) and control characters are escaped byte by byte, and no read goes past the end. */
-static void test_bytes_outside_utf8_are_escaped(void **state)
+TEST(bytes_outside_utf8_are_escaped)
 {
 	static const char *const broken[] = {
 	    "\xff", "\xc3", "\xc0\x80", "\xe2\x82", "\xed\xa0\x80", "\xf4\x90\x80\x80",
@@ -52,7 +52,7 @@ static void test_bytes_outside_utf8_are_escaped(void **state)
 	}
 }
 
-static void test_protobuf_fields_have_known_bytes(void **state)
+TEST(protobuf_fields_have_known_bytes)
 {
 	/* field 1: 150; field 2: "hi"; field 3: {1: 1}; field 4: fixed64 1; field 5: -1 */
 	static const uint8_t expected[] = {0x08, 0x96, 0x01, 0x12, 0x02, 'h',  'i',  0x1a, 0x02, 0x08, 0x01,
@@ -90,7 +90,7 @@ static void check_wrap(const char *text, unsigned int at, const char *expected)
 	free(made);
 }
 
-static void test_text_wraps_by_columns(void **state)
+TEST(text_wraps_by_columns)
 {
 	check_wrap("one two three", 0, "one two\n  three\n");
 	check_wrap("a one", 8, "a\n  one\n");
@@ -99,8 +99,3 @@ static void test_text_wraps_by_columns(void **state)
 		   "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\n  \xc3\xa9\xc3\xa9\n");
 	check_wrap("", 0, "\n");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_each_format_escapes_its_characters),
-	   cmocka_unit_test(test_bytes_outside_utf8_are_escaped),
-	   cmocka_unit_test(test_protobuf_fields_have_known_bytes),
-	   cmocka_unit_test(test_text_wraps_by_columns))

@@ -26,7 +26,7 @@ static void expect_signature(const struct signing *s, const char *signature)
 	free(line);
 }
 
-static void test_a_range_s_signature_is_the_documented_one(void **state)
+TEST(a_range_s_signature_is_the_documented_one)
 {
 	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", "range:bytes=0-9",
 					      HASH_HEADER, "x-amz-date:20130524T000000Z"};
@@ -45,7 +45,7 @@ static void test_a_range_s_signature_is_the_documented_one(void **state)
 	expect_signature(&s, "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
 }
 
-static void test_a_query_s_signature_is_the_documented_one(void **state)
+TEST(a_query_s_signature_is_the_documented_one)
 {
 	static const char *const headers[] = {"host:examplebucket.s3.amazonaws.com", HASH_HEADER,
 					      "x-amz-date:20130524T000000Z"};
@@ -64,7 +64,7 @@ static void test_a_query_s_signature_is_the_documented_one(void **state)
 	expect_signature(&s, "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 }
 
-static void test_hash_and_encoding(void **state)
+TEST(hash_and_encoding)
 {
 	struct iovec parts[] = {{(void *)"a", 1}, {NULL, 0}, {(void *)"bc", 2}};
 	char hash[HASH_TEXT], *text;
@@ -80,7 +80,3 @@ static void test_hash_and_encoding(void **state)
 	assert_string_equal(text, "a%2Fb");
 	free(text);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_range_s_signature_is_the_documented_one),
-	   cmocka_unit_test(test_a_query_s_signature_is_the_documented_one),
-	   cmocka_unit_test(test_hash_and_encoding))

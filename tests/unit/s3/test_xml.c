@@ -14,7 +14,7 @@ static int parse(const char *text, struct xml_list *ret)
 	return xml_parse_list(text, strlen(text), ret);
 }
 
-static void test_a_list_of_objects_is_parsed(void **state)
+TEST(a_list_of_objects_is_parsed)
 {
 	struct xml_list l;
 
@@ -40,7 +40,7 @@ static void test_a_list_of_objects_is_parsed(void **state)
 	xml_list_free(&l);
 }
 
-static void test_what_is_no_list_is_refused(void **state)
+TEST(what_is_no_list_is_refused)
 {
 	static const char *const texts[] = {
 	    "",
@@ -63,7 +63,7 @@ static void test_what_is_no_list_is_refused(void **state)
 		assert_int_equal(parse(texts[i], &l), -EBADMSG);
 }
 
-static void test_a_value_too_long_is_refused(void **state)
+TEST(a_value_too_long_is_refused)
 {
 	_cleanup_(freep) char *text = malloc(20000);
 	struct xml_list l;
@@ -74,7 +74,7 @@ static void test_a_value_too_long_is_refused(void **state)
 	assert_int_equal(parse(text, &l), -EBADMSG);
 }
 
-static void test_an_element_is_found_at_its_depth(void **state)
+TEST(an_element_is_found_at_its_depth)
 {
 	static const char text[] = "<Error><Resource><Code>no</Code></Resource><Code>SlowDown</Code></Error>";
 	char code[9], cut[5];
@@ -86,8 +86,3 @@ static void test_an_element_is_found_at_its_depth(void **state)
 	assert_false(xml_find(text, strlen(text), "Other", "Code", code, sizeof(code)));
 	assert_false(xml_find(text, strlen(text), "Error", "Message", code, sizeof(code)));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_list_of_objects_is_parsed),
-	   cmocka_unit_test(test_what_is_no_list_is_refused),
-	   cmocka_unit_test(test_a_value_too_long_is_refused),
-	   cmocka_unit_test(test_an_element_is_found_at_its_depth))

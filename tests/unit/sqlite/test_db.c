@@ -61,7 +61,7 @@ static void expect(int r, int expected, const struct error *err, const char *tex
 	assert_string_equal(err->text, whole);
 }
 
-static void test_values_of_each_type_come_back(void **state)
+TEST_WITH(values_of_each_type_come_back, NULL, remove_files)
 {
 	static const char name[] = "a\0b";
 	struct sql *sql = make("CREATE TABLE t(a, b, c, d, e)");
@@ -102,7 +102,7 @@ static void test_values_of_each_type_come_back(void **state)
 	sql_close(sql);
 }
 
-static void test_a_number_needs_a_row(void **state)
+TEST_WITH(a_number_needs_a_row, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	int64_t n = 7;
@@ -115,7 +115,7 @@ static void test_a_number_needs_a_row(void **state)
 	sql_close(sql);
 }
 
-static void test_a_rollback_undoes_what_is_open(void **state)
+TEST_WITH(a_rollback_undoes_what_is_open, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	int64_t n;
@@ -128,7 +128,7 @@ static void test_a_rollback_undoes_what_is_open(void **state)
 	sql_close(sql);
 }
 
-static void test_a_missing_database_is_not_made(void **state)
+TEST_WITH(a_missing_database_is_not_made, NULL, remove_files)
 {
 	struct error err = ERROR_INIT;
 	struct sql *sql = NULL;
@@ -139,7 +139,7 @@ static void test_a_missing_database_is_not_made(void **state)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-static void test_reading_changes_nothing(void **state)
+TEST_WITH(reading_changes_nothing, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	int64_t n;
@@ -152,7 +152,7 @@ static void test_reading_changes_nothing(void **state)
 	sql_close(sql);
 }
 
-static void test_a_damaged_database_is_named(void **state)
+TEST_WITH(a_damaged_database_is_named, NULL, remove_files)
 {
 	struct error err = ERROR_INIT;
 	FILE *file = fopen(path, "w");
@@ -171,7 +171,7 @@ static void test_a_damaged_database_is_named(void **state)
 	sql_close(sql);
 }
 
-static void test_a_busy_database_says_try_again(void **state)
+TEST_WITH(a_busy_database_says_try_again, NULL, remove_files)
 {
 	struct error err = ERROR_INIT;
 	struct sql *one = make("BEGIN IMMEDIATE"), *other;
@@ -184,7 +184,7 @@ static void test_a_busy_database_says_try_again(void **state)
 	sql_close(other);
 }
 
-static void test_a_full_database_cannot_grow(void **state)
+TEST_WITH(a_full_database_cannot_grow, NULL, remove_files)
 {
 	struct error err = ERROR_INIT;
 	struct sql *sql = make("CREATE TABLE t(a)");
@@ -224,7 +224,7 @@ static void leave_half(void)
 	assert_int_equal(access(journal, F_OK), 0);
 }
 
-static void test_a_killed_writer(void **state)
+TEST_WITH(a_killed_writer, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a); INSERT INTO t VALUES(zeroblob(50000)), (2), (3)");
 	struct stat before, after;
@@ -247,7 +247,7 @@ static void test_a_killed_writer(void **state)
 }
 
 /* A reader sees committed data, also while a writer is at work, and never half a transaction. */
-static void test_looking_while_others_write(void **state)
+TEST_WITH(looking_while_others_write, NULL, remove_files)
 {
 	struct sql *writer = make("CREATE TABLE t(a)"), *reader;
 
@@ -266,7 +266,7 @@ static void test_looking_while_others_write(void **state)
 }
 
 /* A database with a log can also be read without the files that SQLite would create next to it. */
-static void test_looking_at_a_log(void **state)
+TEST_WITH(looking_at_a_log, NULL, remove_files)
 {
 	const struct sql_options shared = {.mode = SQL_CREATE, .shares_log = true};
 	char shm[80];
@@ -291,7 +291,7 @@ static void test_looking_at_a_log(void **state)
 	sql_close(reader);
 }
 
-static void test_what_is_no_file(void **state)
+TEST_WITH(what_is_no_file, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	struct error err = ERROR_INIT;
@@ -316,7 +316,7 @@ static void test_what_is_no_file(void **state)
 		       "cannot open %s: the file has other names (hard links) elsewhere");
 }
 
-static void test_other_tables_are_not_ours(void **state)
+TEST_WITH(other_tables_are_not_ours, NULL, remove_files)
 {
 	static const char *const ours[] = {"CREATE TABLE t(a, b)",
 					   "CREATE TABLE t(a, b); CREATE INDEX i ON t(b)", NULL};
@@ -341,7 +341,7 @@ static void test_other_tables_are_not_ours(void **state)
 	sql_close(sql);
 }
 
-static void test_work_has_an_end(void **state)
+TEST_WITH(work_has_an_end, NULL, remove_files)
 {
 	struct sql *sql = make("CREATE TABLE t(a)");
 	struct error err = ERROR_INIT;
@@ -358,13 +358,7 @@ static void test_work_has_an_end(void **state)
 	sql_close(sql);
 }
 
-#define TEST(function) cmocka_unit_test_teardown(function, remove_files)
-
-UNIT_TESTS_BETWEEN(make_folder, remove_folder, TEST(test_values_of_each_type_come_back),
-		   TEST(test_a_number_needs_a_row), TEST(test_a_rollback_undoes_what_is_open),
-		   TEST(test_a_missing_database_is_not_made), TEST(test_reading_changes_nothing),
-		   TEST(test_a_damaged_database_is_named), TEST(test_a_busy_database_says_try_again),
-		   TEST(test_a_full_database_cannot_grow), TEST(test_a_killed_writer),
-		   TEST(test_looking_while_others_write), TEST(test_looking_at_a_log),
-		   TEST(test_what_is_no_file), TEST(test_other_tables_are_not_ours),
-		   TEST(test_work_has_an_end))
+int main(void)
+{
+	return run_unit_tests(make_folder, remove_folder);
+}

@@ -70,7 +70,7 @@ static const struct tuner_decision *decision_on(enum tuner_knob knob)
 	return world_decision(&world, knob);
 }
 
-static void test_device_bound_gives_back(void **unused)
+TEST_WITH(device_bound_gives_back, setup, teardown)
 {
 	run(10);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < 200000000);
@@ -80,7 +80,7 @@ static void test_device_bound_gives_back(void **unused)
 	assert_int_equal(run(300), 0); /* and then there are no more decisions */
 }
 
-static void test_pin_is_exact(void **unused)
+TEST_WITH(pin_is_exact, setup, teardown)
 {
 	world.config.pins[0] = (struct tuner_pin){.job = 0, .knob = TUNER_DAEMON_WORKERS, .value = 2};
 	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 7};
@@ -95,7 +95,7 @@ static void test_pin_is_exact(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_PREFETCH_CHUNKS], 0);
 }
 
-static void test_impossible_pin_is_clamped(void **unused)
+TEST_WITH(impossible_pin_is_clamped, setup, teardown)
 {
 	world.config.pins[0] = (struct tuner_pin){.job = 1, .knob = TUNER_CACHE_BYTES, .value = UINT64_MAX};
 	world.config.pins[1] = (struct tuner_pin){.job = 1, .knob = TUNER_DAEMON_WORKERS, .value = 100000};
@@ -108,14 +108,14 @@ static void test_impossible_pin_is_clamped(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_DAEMON_WORKERS] <= 16);
 }
 
-static void test_knob_of_the_client_is_left_alone(void **unused)
+TEST_WITH(knob_of_the_client_is_left_alone, setup, teardown)
 {
 	samples[0].tunable &= ~(1u << TUNER_DAEMON_WORKERS);
 	run(30);
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
-static void test_limit_lowered_while_full(void **unused)
+TEST_WITH(limit_lowered_while_full, setup, teardown)
 {
 	samples[0].cached_bytes = 3.9e9;
 	tick(true);
@@ -125,7 +125,7 @@ static void test_limit_lowered_while_full(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 1000000000);
 }
 
-static void test_pressure_halves_and_recovers(void **unused)
+TEST_WITH(pressure_halves_and_recovers, setup, teardown)
 {
 	const double full = 8e9;
 	size_t recoveries = 0;
@@ -163,7 +163,7 @@ static void test_pressure_halves_and_recovers(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 7000000000);
 }
 
-static void test_pressure_stops_at_what_sessions_need(void **unused)
+TEST_WITH(pressure_stops_at_what_sessions_need, setup, teardown)
 {
 	for (int i = 0; i < 60; i++) {
 		world.node.memory_some_avg10 = 15 + i;
@@ -173,7 +173,7 @@ static void test_pressure_stops_at_what_sessions_need(void **unused)
 	}
 }
 
-static void test_decisions_of_a_dry_run_are_not_applied(void **unused)
+TEST_WITH(decisions_of_a_dry_run_are_not_applied, setup, teardown)
 {
 	size_t decisions = 0, verdicts = 0;
 
@@ -201,7 +201,7 @@ static size_t n_not_applied(int seconds)
 
 /* The client follows at its next batch. As long as storage gives it no batch, the client cannot have
  * refused. */
-static void test_a_job_that_gets_no_batch_cannot_follow(void **unused)
+TEST_WITH(a_job_that_gets_no_batch_cannot_follow, setup, teardown)
 {
 	samples[0].client_cpu_s_per_sample = 3e-3;
 	for (int i = 0; i < 10 && !decision_on(TUNER_CLIENT_WORKERS); i++)
@@ -214,7 +214,7 @@ static void test_a_job_that_gets_no_batch_cannot_follow(void **unused)
 	assert_int_equal(n_not_applied(10), 1);
 }
 
-static void test_idle_rests_and_wakes(void **unused)
+TEST_WITH(idle_rests_and_wakes, setup, teardown)
 {
 	uint64_t workers;
 
@@ -232,7 +232,7 @@ static void test_idle_rests_and_wakes(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], workers);
 }
 
-static void test_without_samples_the_tuner_is_blind(void **unused)
+TEST_WITH(without_samples_the_tuner_is_blind, setup, teardown)
 {
 	run(15);
 	n_samples = 0;
@@ -244,14 +244,14 @@ static void test_without_samples_the_tuner_is_blind(void **unused)
 	assert_int_equal(world.result->n_views, 0); /* the job is forgotten */
 }
 
-static void test_without_trainer_times(void **unused)
+TEST_WITH(without_trainer_times, setup, teardown)
 {
 	samples[0].source = STALL_SOURCE_NONE;
 	samples[0].shares.fetch_stall = samples[0].shares.prep_stall = NAN;
 	assert_int_equal(run(60), 0); /* whether the job waits is unknown, so nothing is changed */
 }
 
-static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
+TEST_WITH(a_clock_that_steps_back_blinds_nothing, setup, teardown)
 {
 	run(15);
 	world.now_ns -= 900 * SECOND; /* the clock steps back */
@@ -273,7 +273,7 @@ static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
 	assert_true(run(15) > 0); /* and the tuner still works */
 }
 
-static void test_worse_is_undone(void **unused)
+TEST_WITH(worse_is_undone, setup, teardown)
 {
 	bool undone = false;
 
@@ -295,7 +295,7 @@ static void test_worse_is_undone(void **unused)
 
 /* A dropped cache takes an epoch to fill again, so the first seconds of a new phase are no reason to drop
  * it. */
-static void test_new_phase_keeps_the_cache(void **unused)
+TEST_WITH(new_phase_keeps_the_cache, setup, teardown)
 {
 	samples[0].source_bytes_per_s = 60e6;
 	samples[0].reading_ratio = 1;
@@ -319,7 +319,7 @@ static void test_new_phase_keeps_the_cache(void **unused)
 
 /* The demand of a job that hardly computes is measured badly. A seeming change of it does not make it another
  * job. */
-static void test_long_waits_are_judged(void **unused)
+TEST_WITH(long_waits_are_judged, setup, teardown)
 {
 	samples[0].client_cpu_s_per_sample = 4e-3;
 	samples[0].shares.prep_stall = 0.9;
@@ -338,7 +338,7 @@ static void test_long_waits_are_judged(void **unused)
 		assert_string_not_equal(world.result->verdicts[i].text, "the job itself changed");
 }
 
-static void test_two_jobs_share(void **unused)
+TEST_WITH(two_jobs_share, setup, teardown)
 {
 	n_samples = 2;
 	for (int i = 0; i < 2; i++) {
@@ -365,7 +365,7 @@ static void test_two_jobs_share(void **unused)
 	assert_true(samples[1].knobs.value[TUNER_DAEMON_WORKERS] >= 6);
 }
 
-static void test_same_input_same_result(void **unused)
+TEST_WITH(same_input_same_result, setup, teardown)
 {
 	_cleanup_(freep) struct tuner_result *first = malloc(sizeof(*first));
 	_cleanup_(freep) struct tuner_state *copy = malloc(tuner_state_bytes());
@@ -383,15 +383,3 @@ static void test_same_input_same_result(void **unused)
 	}
 	assert_memory_equal(world.state, copy, tuner_state_bytes());
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-UNIT_TESTS(TEST(test_device_bound_gives_back), TEST(test_pin_is_exact), TEST(test_impossible_pin_is_clamped),
-	   TEST(test_knob_of_the_client_is_left_alone), TEST(test_limit_lowered_while_full),
-	   TEST(test_pressure_halves_and_recovers), TEST(test_pressure_stops_at_what_sessions_need),
-	   TEST(test_decisions_of_a_dry_run_are_not_applied),
-	   TEST(test_a_job_that_gets_no_batch_cannot_follow), TEST(test_idle_rests_and_wakes),
-	   TEST(test_without_samples_the_tuner_is_blind), TEST(test_without_trainer_times),
-	   TEST(test_a_clock_that_steps_back_blinds_nothing), TEST(test_worse_is_undone),
-	   TEST(test_new_phase_keeps_the_cache), TEST(test_long_waits_are_judged), TEST(test_two_jobs_share),
-	   TEST(test_same_input_same_result))

@@ -116,7 +116,7 @@ static bool tick_until_turned(int seconds)
 	return false;
 }
 
-static void test_taken_and_verified(void **unused)
+TEST_WITH(taken_and_verified, setup, teardown)
 {
 	const struct tuner_verdict *found = NULL;
 
@@ -139,7 +139,7 @@ static void test_taken_and_verified(void **unused)
 	assert_false(tick_until_turned(300)); /* and kept */
 }
 
-static void test_what_does_not_help_is_given_up(void **unused)
+TEST_WITH(what_does_not_help_is_given_up, setup, teardown)
 {
 	helps_s = 0;
 	assert_true(tick_until_turned(60));
@@ -151,7 +151,7 @@ static void test_what_does_not_help_is_given_up(void **unused)
 	assert_false(tick_until_turned(50)); /* nor tried again at once */
 }
 
-static void test_all_that_there_is_to_have(void **unused)
+TEST_WITH(all_that_there_is_to_have, setup, teardown)
 {
 	sample.decoded_cache.space_bytes = 30e9;
 	sample.decoded_cache.sample_bytes = 100e3; /* known, so it is the size of the result */
@@ -161,7 +161,7 @@ static void test_all_that_there_is_to_have(void **unused)
 }
 
 /* For large photographs, some crops are decoded at another scale than the scale of their decoded copy. */
-static void test_some_crops_alone(void **unused)
+TEST_WITH(some_crops_alone, setup, teardown)
 {
 	const struct tuner_verdict *found = NULL;
 	double expected[2];
@@ -189,13 +189,13 @@ static void test_some_crops_alone(void **unused)
 }
 
 /* The copies serve too few crops to be worth a change. */
-static void test_hardly_any_crop(void **unused)
+TEST_WITH(hardly_any_crop, setup, teardown)
 {
 	serves = 0.01;
 	assert_false(tick_until_turned(100));
 }
 
-static void test_one_reason_is_enough_to_take_no_decoded(void **unused)
+TEST_WITH(one_reason_is_enough_to_take_no_decoded, setup, teardown)
 {
 	for (int i = 0; i < 6; i++) {
 		teardown(NULL);
@@ -217,7 +217,7 @@ static void test_one_reason_is_enough_to_take_no_decoded(void **unused)
 	}
 }
 
-static void test_memory_pressure_takes_decoded_back(void **unused)
+TEST_WITH(memory_pressure_takes_decoded_back, setup, teardown)
 {
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
@@ -235,7 +235,7 @@ static void test_memory_pressure_takes_decoded_back(void **unused)
 }
 
 /* Stored chunks have priority for the space. Memory claimed for them is not available to decoded copies. */
-static void test_stored_chunks_have_space_before_decoded(void **unused)
+TEST_WITH(stored_chunks_have_space_before_decoded, setup, teardown)
 {
 	assert_true(tick_until_turned(60));
 	for (int i = 0; i < 60; i++)
@@ -250,7 +250,7 @@ static void test_stored_chunks_have_space_before_decoded(void **unused)
 	assert_false(tick_until_turned(60));
 }
 
-static void test_a_pinned_size_of_decoded_stays(void **unused)
+TEST_WITH(a_pinned_size_of_decoded_stays, setup, teardown)
 {
 	world.config.pins[world.config.n_pins++] =
 	    (struct tuner_pin){.knob = TUNER_DECODED_BYTES, .value = 123456789};
@@ -261,7 +261,7 @@ static void test_a_pinned_size_of_decoded_stays(void **unused)
 }
 
 /* The model still considers the copies worth it, and each time the wait before the next attempt is longer. */
-static void test_tried_again_later(void **unused)
+TEST_WITH(tried_again_later, setup, teardown)
 {
 	int waits[3];
 
@@ -279,7 +279,7 @@ static void test_tried_again_later(void **unused)
 
 /* On a machine that others use now and then, the rate shows nothing, and the verdict by CPU time takes
  * longer. */
-static void test_loud_neighbours_make_verdicts_slower(void **unused)
+TEST_WITH(loud_neighbours_make_verdicts_slower, setup, teardown)
 {
 	for (neighbour = 1; neighbour <= 5; neighbour++) {
 		const struct tuner_verdict *found = NULL;
@@ -302,7 +302,7 @@ static void test_loud_neighbours_make_verdicts_slower(void **unused)
 }
 
 /* An epoch takes longer than ten minutes, in which no copy is used. */
-static void test_a_long_epoch(void **unused)
+TEST_WITH(a_long_epoch, setup, teardown)
 {
 	const struct tuner_verdict *found = NULL;
 
@@ -325,7 +325,7 @@ static void test_a_long_epoch(void **unused)
 }
 
 /* A trainer that only waits needs more than it gets, but its demand is unknown. */
-static void test_all_is_waiting(void **unused)
+TEST_WITH(all_is_waiting, setup, teardown)
 {
 	demand = INFINITY;
 	assert_true(tick_until_turned(60));
@@ -334,12 +334,3 @@ static void test_all_is_waiting(void **unused)
 	assert_true(isnan(world.result->views[0].demand));
 	assert_false(tick_until_turned(300));
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-UNIT_TESTS(TEST(test_taken_and_verified), TEST(test_what_does_not_help_is_given_up),
-	   TEST(test_all_that_there_is_to_have), TEST(test_some_crops_alone), TEST(test_hardly_any_crop),
-	   TEST(test_one_reason_is_enough_to_take_no_decoded), TEST(test_memory_pressure_takes_decoded_back),
-	   TEST(test_stored_chunks_have_space_before_decoded), TEST(test_a_pinned_size_of_decoded_stays),
-	   TEST(test_tried_again_later), TEST(test_loud_neighbours_make_verdicts_slower),
-	   TEST(test_a_long_epoch), TEST(test_all_is_waiting))

@@ -41,7 +41,7 @@ static const struct job_figures *newest(void)
 	return &job->seen[(job->n_seen - 1) % SEEN_MAX];
 }
 
-static void test_a_usual_sample_gives_figures(void **state)
+TEST_WITH(a_usual_sample_gives_figures, setup, teardown)
 {
 	assert_true(see());
 	assert_true(newest()->from_ns == world.now_ns - SECOND);
@@ -52,7 +52,7 @@ static void test_a_usual_sample_gives_figures(void **state)
 	assert_float_equal(world.result->views[0].demand, 1000 / 0.6, 1e-6);
 }
 
-static void test_a_sample_of_absurd_time_or_rate_is_refused(void **state)
+TEST_WITH(a_sample_of_absurd_time_or_rate_is_refused, setup, teardown)
 {
 	static const double covered[] = {NAN, 0, 0.1, 31, -1, INFINITY}, rates[] = {NAN, -1, INFINITY, 1e300};
 
@@ -72,7 +72,7 @@ static void test_a_sample_of_absurd_time_or_rate_is_refused(void **state)
 	assert_true(see());
 }
 
-static void test_a_sample_of_another_time_is_refused(void **state)
+TEST_WITH(a_sample_of_another_time_is_refused, setup, teardown)
 {
 	static const struct {
 		int64_t late_s;
@@ -87,7 +87,7 @@ static void test_a_sample_of_another_time_is_refused(void **state)
 	}
 }
 
-static void test_an_absurd_figure_costs_that_figure_alone(void **state)
+TEST_WITH(an_absurd_figure_costs_that_figure_alone, setup, teardown)
 {
 	static const double bad[] = {NAN, -1, INFINITY, -INFINITY, 1e300};
 
@@ -104,7 +104,7 @@ static void test_an_absurd_figure_costs_that_figure_alone(void **state)
 }
 
 /* Clocks differ a little. */
-static void test_shares_above_one_are_cut(void **state)
+TEST_WITH(shares_above_one_are_cut, setup, teardown)
 {
 	static const struct {
 		double fetch, prep, wait;
@@ -134,7 +134,7 @@ static const struct tuner_job *see_rate(double rate)
 	return &world.state->jobs[world.state->n_jobs - 1];
 }
 
-static void test_a_steady_rate_strays_by_nothing(void **state)
+TEST_WITH(a_steady_rate_strays_by_nothing, setup, teardown)
 {
 	const struct tuner_job *job = see_rate(500);
 	double stray = -1;
@@ -149,7 +149,7 @@ static void test_a_steady_rate_strays_by_nothing(void **state)
 	assert_true(stray < 1e-6);
 }
 
-static void test_stray_is_a_part_of_the_rate(void **state)
+TEST_WITH(stray_is_a_part_of_the_rate, setup, teardown)
 {
 	const struct tuner_job *job = NULL;
 	double stray[2];
@@ -164,7 +164,7 @@ static void test_stray_is_a_part_of_the_rate(void **state)
 	assert_float_equal(stray[1], stray[0], 1e-9);
 }
 
-static void test_samples_before_a_change_say_nothing_of_it(void **state)
+TEST_WITH(samples_before_a_change_say_nothing_of_it, setup, teardown)
 {
 	const struct tuner_job *job;
 	uint64_t since;
@@ -195,7 +195,7 @@ static bool is_another_job(void)
 }
 
 /* A job whose wait varies from second to second becomes another job only if it waits much longer. */
-static void test_a_wait_that_strays_is_no_other_job(void **state)
+TEST_WITH(a_wait_that_strays_is_no_other_job, setup, teardown)
 {
 	sample.shares.prep_stall = 0;
 	wait_for(0.3, 20);
@@ -211,12 +211,3 @@ static void test_a_wait_that_strays_is_no_other_job(void **state)
 	wait_for(0.9, 3);
 	assert_true(is_another_job());
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
-UNIT_TESTS(TEST(test_a_usual_sample_gives_figures), TEST(test_a_sample_of_absurd_time_or_rate_is_refused),
-	   TEST(test_a_sample_of_another_time_is_refused),
-	   TEST(test_an_absurd_figure_costs_that_figure_alone), TEST(test_shares_above_one_are_cut),
-	   TEST(test_a_steady_rate_strays_by_nothing), TEST(test_stray_is_a_part_of_the_rate),
-	   TEST(test_samples_before_a_change_say_nothing_of_it),
-	   TEST(test_a_wait_that_strays_is_no_other_job))

@@ -143,18 +143,18 @@ static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 	assert_true(r->n_views <= N_JOBS);
 }
 
-static void test_random_samples_keep_knobs_within_limits(void **unused)
+TEST(random_samples_keep_knobs_within_limits)
 {
-	_cleanup_(freep) struct tuner_state *state = calloc(1, tuner_state_bytes());
+	_cleanup_(freep) struct tuner_state *tuned = calloc(1, tuner_state_bytes());
 	_cleanup_(freep) struct tuner_result *result = calloc(1, sizeof(*result));
 
-	assert_true(state && result);
+	assert_true(tuned && result);
 	for (uint64_t seed = 1; seed <= 60; seed++) {
 		struct tuner_knobs knobs[N_JOBS];
 		uint64_t now_ns = 1000 * SECOND;
 
 		dice.state = seed;
-		memset(state, 0, tuner_state_bytes());
+		memset(tuned, 0, tuner_state_bytes());
 		for (size_t i = 0; i < N_JOBS; i++)
 			knobs[i] = (struct tuner_knobs){.value = {CACHE / N_JOBS, 8, 2, 0}};
 		for (int second = 0; second < 300; second++) {
@@ -167,28 +167,28 @@ static void test_random_samples_keep_knobs_within_limits(void **unused)
 				now_ns = (uint64_t)roll(1e9, 1e15);
 			for (size_t i = 0; i < n; i++)
 				samples[i] = any_sample(now_ns, knobs);
-			tuner_decide(&config, state, roll(0, 1) < 0.1 ? NULL : &node, samples, n, now_ns,
+			tuner_decide(&config, tuned, roll(0, 1) < 0.1 ? NULL : &node, samples, n, now_ns,
 				     result);
 			check(result, knobs);
 			if (roll(0, 1) < 0.01)
-				tuner_forget(state, (uint64_t)roll(0, N_JOBS + 2));
+				tuner_forget(tuned, (uint64_t)roll(0, N_JOBS + 2));
 		}
 		for (uint64_t job = 1; job <= N_JOBS; job++)
-			tuner_forget(state, job);
-		tuner_decide(&config, state, NULL, NULL, 0, now_ns + SECOND, result);
+			tuner_forget(tuned, job);
+		tuner_decide(&config, tuned, NULL, NULL, 0, now_ns + SECOND, result);
 		assert_int_equal(result->n_views, 0);
 		assert_true(cleared(result, 1));
 	}
 }
 
 /* If there are more jobs than the tuner can handle, the rest are left as they are, and counted. */
-static void test_too_many_jobs(void **unused)
+TEST(too_many_jobs)
 {
-	_cleanup_(freep) struct tuner_state *state = calloc(1, tuner_state_bytes());
+	_cleanup_(freep) struct tuner_state *tuned = calloc(1, tuner_state_bytes());
 	_cleanup_(freep) struct tuner_result *result = calloc(1, sizeof(*result));
 	struct stall_sample samples[TUNER_MAX_JOBS + 3];
 
-	assert_true(state && result);
+	assert_true(tuned && result);
 	for (size_t i = 0; i < TUNER_MAX_JOBS + 3; i++) {
 		samples[i] = stall_sample_unknown();
 		samples[i].job = i + 1;
@@ -196,15 +196,15 @@ static void test_too_many_jobs(void **unused)
 		samples[i].covered_s = 1;
 		samples[i].samples_per_s = 10;
 	}
-	tuner_decide(&config, state, NULL, samples, TUNER_MAX_JOBS + 3, 5 * SECOND, result);
+	tuner_decide(&config, tuned, NULL, samples, TUNER_MAX_JOBS + 3, 5 * SECOND, result);
 	assert_int_equal(result->n_samples_refused, 3);
 	assert_int_equal(result->n_views, TUNER_MAX_JOBS);
 	/* A repeated sample does not count. */
-	tuner_decide(&config, state, NULL, samples, TUNER_MAX_JOBS, 6 * SECOND, result);
+	tuner_decide(&config, tuned, NULL, samples, TUNER_MAX_JOBS, 6 * SECOND, result);
 	assert_int_equal(result->n_samples_refused, TUNER_MAX_JOBS);
 }
 
-static void test_a_stored_state_of_garbage_is_refused(void **state)
+TEST(a_stored_state_of_garbage_is_refused)
 {
 	_cleanup_(freep) struct tuner_state *stored = calloc(1, tuner_state_bytes());
 
@@ -215,10 +215,6 @@ static void test_a_stored_state_of_garbage_is_refused(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_samples_keep_knobs_within_limits),
-					   cmocka_unit_test(test_too_many_jobs),
-					   cmocka_unit_test(test_a_stored_state_of_garbage_is_refused)};
-
 	config = tuner_config_default();
 	config.cache_bytes_max = CACHE;
 	config.workers_max = WORKERS;
@@ -227,5 +223,5 @@ int main(void)
 	config.pins[0] = (struct tuner_pin){.job = 2, .knob = TUNER_PREFETCH_CHUNKS, .value = 7};
 	config.pins[1] = (struct tuner_pin){.job = 3, .knob = (enum tuner_knob)77, .value = 7};
 	config.n_pins = 2;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -4,7 +4,7 @@
 #include "tuner/tuner.h"
 
 /* Databases hold these numbers, so a new one is appended. */
-static void test_stored_numbers_never_change(void **state)
+TEST(stored_numbers_never_change)
 {
 	assert_string_equal(tuner_rule_name((enum tuner_rule)0), "model");
 	assert_string_equal(tuner_rule_name((enum tuner_rule)9), "idle");
@@ -12,5 +12,3 @@ static void test_stored_numbers_never_change(void **state)
 	assert_string_equal(tuner_outcome_name((enum tuner_outcome)3), "not-applied");
 	assert_string_equal(tuner_phase_name((enum tuner_phase)4), "blind");
 }
-
-UNIT_TESTS(cmocka_unit_test(test_stored_numbers_never_change))

@@ -27,7 +27,7 @@ static double at(struct tuner_pressure *p, uint64_t second, double some, double 
 	return pressure_ceiling(p, &config, &node, in_use, (100 + second) * SECOND_NS);
 }
 
-static void test_calm_is_unbounded(void **state)
+TEST(calm_is_unbounded)
 {
 	struct tuner_pressure p = {0};
 
@@ -36,7 +36,7 @@ static void test_calm_is_unbounded(void **state)
 	assert_true(isinf(at(&p, 2, NAN, NAN, 4 * GIB)));
 }
 
-static void test_halves_in_the_same_second(void **state)
+TEST(halves_in_the_same_second)
 {
 	struct tuner_pressure p = {0};
 
@@ -50,7 +50,7 @@ static void test_halves_in_the_same_second(void **state)
 
 /* Another program thrashes within a limit of its own, while much of the machine is free. A smaller cache
  * would not help it. */
-static void test_waits_of_others(void **state)
+TEST(waits_of_others)
 {
 	struct tuner_pressure p = {0};
 	struct stall_node node = node_with(40, 8 * GIB);
@@ -62,7 +62,7 @@ static void test_waits_of_others(void **state)
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, 101 * SECOND_NS) == 2 * GIB);
 }
 
-static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
+TEST(each_cause_of_pressure_shrinks_the_cache)
 {
 	struct tuner_pressure p = (struct tuner_pressure){0};
 	assert_true(at(&p, 0, 0, 100e6, 4 * GIB) == 2 * GIB); /* headroom below half of the reserve */
@@ -84,7 +84,7 @@ static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
 
 /* Others take 100 MB per second. The cache gives up in advance the memory that will be gone before the next
  * check. */
-static void test_sees_it_coming(void **state)
+TEST(sees_it_coming)
 {
 	struct tuner_pressure p = {0};
 
@@ -108,7 +108,7 @@ static void test_sees_it_coming(void **state)
 	config.reserve_bytes = 0;
 }
 
-static void test_recovers_in_steps(void **state)
+TEST(recovers_in_steps)
 {
 	struct tuner_pressure p = {0};
 	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
@@ -131,7 +131,7 @@ static void test_recovers_in_steps(void **state)
 }
 
 /* Recovery never takes the last of the headroom. */
-static void test_recovers_within_headroom(void **state)
+TEST(recovers_within_headroom)
 {
 	struct tuner_pressure p = {0};
 	double last = at(&p, 0, 12, 8 * GIB, 4 * GIB);
@@ -150,8 +150,7 @@ static int setup(void **state)
 	return 0;
 }
 
-UNIT_TESTS_BETWEEN(setup, NULL, cmocka_unit_test(test_calm_is_unbounded),
-		   cmocka_unit_test(test_halves_in_the_same_second), cmocka_unit_test(test_waits_of_others),
-		   cmocka_unit_test(test_each_cause_of_pressure_shrinks_the_cache),
-		   cmocka_unit_test(test_sees_it_coming), cmocka_unit_test(test_recovers_in_steps),
-		   cmocka_unit_test(test_recovers_within_headroom))
+int main(void)
+{
+	return run_unit_tests(setup, NULL);
+}

@@ -38,7 +38,7 @@ static const struct {
     {"nothing to share", 0, 2, {{.want = 5, .gain = 1}, {.want = 5}}, {0, 0}},
 };
 
-static void test_claims_are_shared_as_in_the_table(void **state)
+TEST(claims_are_shared_as_in_the_table)
 {
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
 		struct claim claims[MAX];
@@ -60,7 +60,7 @@ static double random_to(unsigned int *seed, double max)
 
 /* For any claims, the sum never exceeds the space, and no job gets more than it wants. No job gets less than
  * the smaller of its want and an equal share (as long as floors leave one). */
-static void test_any_claims_are_shared_fairly(void **state)
+TEST(any_claims_are_shared_fairly)
 {
 	unsigned int seed = 1;
 
@@ -85,6 +85,3 @@ static void test_any_claims_are_shared_fairly(void **state)
 		assert_true(sum <= total * (1 + 1e-9));
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_claims_are_shared_as_in_the_table),
-	   cmocka_unit_test(test_any_claims_are_shared_fairly))

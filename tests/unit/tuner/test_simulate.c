@@ -57,25 +57,25 @@ static double quantile_of(size_t offset, double q)
 
 #define QUANTILE(field, q) quantile_of(offsetof(struct sim_score, field), q)
 
-static void test_simulated_jobs_have_little_regret(void **unused)
+TEST(simulated_jobs_have_little_regret)
 {
 	assert_true(QUANTILE(regret, 0.99) <= 0.10);
 	assert_true(QUANTILE(regret, 0.90) <= 0.05);
 }
 
-static void test_simulated_jobs_use_few_resources(void **unused)
+TEST(simulated_jobs_use_few_resources)
 {
 	assert_true(QUANTILE(cost_ratio, 0.50) <= 1.10);
 	assert_true(QUANTILE(cost_ratio, 0.90) <= 1.25);
 }
 
-static void test_simulated_jobs_settle_soon(void **unused)
+TEST(simulated_jobs_settle_soon)
 {
 	assert_true(QUANTILE(settle_start_s, 0.90) <= 10);
 	assert_true(QUANTILE(settle_change_s, 0.90) <= 15);
 }
 
-static void test_settled_jobs_change_seldom(void **unused)
+TEST(settled_jobs_change_seldom)
 {
 	double x[N];
 
@@ -84,14 +84,14 @@ static void test_settled_jobs_change_seldom(void **unused)
 	assert_true(quantile(x, N, 0.90) <= 1);
 }
 
-static void test_limits_of_simulated_jobs_hold(void **unused)
+TEST(limits_of_simulated_jobs_hold)
 {
 	for (size_t i = 0; i < N; i++)
 		assert_false(limit_broken[i]);
 }
 
 /* Decoded copies are used where they are worth it, with noisy sensors, and kept. */
-static void test_decoded_decoded_are_taken_where_worth_it(void **unused)
+TEST(decoded_decoded_are_taken_where_worth_it)
 {
 	struct sim_outcome *outcome = malloc(sizeof(*outcome));
 	double regret[N];
@@ -112,9 +112,7 @@ static void test_decoded_decoded_are_taken_where_worth_it(void **unused)
 	assert_true(quantile(regret, N, 0.99) <= 0.10);
 }
 
-UNIT_TESTS_BETWEEN(run_all, NULL, cmocka_unit_test(test_simulated_jobs_have_little_regret),
-		   cmocka_unit_test(test_simulated_jobs_use_few_resources),
-		   cmocka_unit_test(test_simulated_jobs_settle_soon),
-		   cmocka_unit_test(test_settled_jobs_change_seldom),
-		   cmocka_unit_test(test_limits_of_simulated_jobs_hold),
-		   cmocka_unit_test(test_decoded_decoded_are_taken_where_worth_it))
+int main(void)
+{
+	return run_unit_tests(run_all, NULL);
+}

@@ -51,7 +51,7 @@ static uint64_t wanted(enum tuner_knob knob)
 	return knobs.value[knob];
 }
 
-static void test_unknown_figures_change_no_knob(void **state)
+TEST_WITH(unknown_figures_change_no_knob, setup, NULL)
 {
 	struct tuner_knobs knobs;
 
@@ -67,13 +67,13 @@ static void test_unknown_figures_change_no_knob(void **state)
 	assert_int_equal(knobs.value[TUNER_DAEMON_WORKERS], 3);
 }
 
-static void test_fast_storage_needs_no_cache(void **state)
+TEST_WITH(fast_storage_needs_no_cache, setup, NULL)
 {
 	/* 500 samples/s of 100 kB at 100 MB/s need only the sessions' need and read-ahead. */
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 20000000, 100000000);
 }
 
-static void test_cache_for_what_storage_lacks(void **state)
+TEST_WITH(cache_for_what_storage_lacks, setup, NULL)
 {
 	/* Storage is known to give no more, so 2000 samples/s need half of the data in memory. */
 	f.demand = 2000;
@@ -85,7 +85,7 @@ static void test_cache_for_what_storage_lacks(void **state)
 }
 
 /* As long as deeper reading may help, the cache stays as it is and the depth grows. */
-static void test_depth_before_cache(void **state)
+TEST_WITH(depth_before_cache, setup, NULL)
 {
 	f.demand = 2000;
 	f.hit = 0;
@@ -93,7 +93,7 @@ static void test_depth_before_cache(void **state)
 	assert_true(wanted(TUNER_PREFETCH_CHUNKS) > 4);
 }
 
-static void test_depth_by_littles_law(void **state)
+TEST_WITH(depth_by_littles_law, setup, NULL)
 {
 	/* At 0.1 s per chunk and 5 chunks/s, half a chunk is under way. */
 	f.latency_s = f.latency_p95_s = 0.1;
@@ -105,7 +105,7 @@ static void test_depth_by_littles_law(void **state)
 }
 
 /* A window is needed at once. Ready batches cover a part of the time to read it. */
-static void test_depth_for_windows(void **state)
+TEST_WITH(depth_for_windows, setup, NULL)
 {
 	f.window = 8;
 	f.ready = 0;
@@ -115,7 +115,7 @@ static void test_depth_for_windows(void **state)
 	assert_true(wanted(TUNER_PREFETCH_CHUNKS) <= 4);
 }
 
-static void test_daemon_workers_follow_cpu_time(void **state)
+TEST_WITH(daemon_workers_follow_cpu_time, setup, NULL)
 {
 	static const struct {
 		double cpu_s;
@@ -128,7 +128,7 @@ static void test_daemon_workers_follow_cpu_time(void **state)
 	}
 }
 
-static void test_client_workers_follow_python_work(void **state)
+TEST_WITH(client_workers_follow_python_work, setup, NULL)
 {
 	static const struct {
 		double cpu_s, handoff_s;
@@ -152,7 +152,7 @@ static void test_client_workers_follow_python_work(void **state)
 }
 
 /* The number of workers follows the rate that storage allows, not the device's possible rate. */
-static void test_workers_for_the_slowest(void **state)
+TEST_WITH(workers_for_the_slowest, setup, NULL)
 {
 	f.demand = 4000;
 	f.daemon_cpu_s = 1e-3;
@@ -162,21 +162,10 @@ static void test_workers_for_the_slowest(void **state)
 	assert_in_range(wanted(TUNER_DAEMON_WORKERS), 1, 2);
 }
 
-static void test_the_cached_ratio_includes_the_window(void **state)
+TEST_WITH(the_cached_ratio_includes_the_window, setup, NULL)
 {
 	assert_true(target_cached_ratio(&f, 0) == 0);
 	/* The window and the read-ahead are part of the memory in which an epoch finds chunks. */
 	assert_true(fabs(target_cached_ratio(&f, 10e6 + 500e6) - 0.5) < 1e-9);
 	assert_true(target_cached_ratio(&f, 2e9) == 1);
 }
-
-UNIT_TESTS(cmocka_unit_test_setup(test_unknown_figures_change_no_knob, setup),
-	   cmocka_unit_test_setup(test_fast_storage_needs_no_cache, setup),
-	   cmocka_unit_test_setup(test_cache_for_what_storage_lacks, setup),
-	   cmocka_unit_test_setup(test_depth_before_cache, setup),
-	   cmocka_unit_test_setup(test_depth_by_littles_law, setup),
-	   cmocka_unit_test_setup(test_depth_for_windows, setup),
-	   cmocka_unit_test_setup(test_daemon_workers_follow_cpu_time, setup),
-	   cmocka_unit_test_setup(test_client_workers_follow_python_work, setup),
-	   cmocka_unit_test_setup(test_workers_for_the_slowest, setup),
-	   cmocka_unit_test_setup(test_the_cached_ratio_includes_the_window, setup))

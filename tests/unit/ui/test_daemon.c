@@ -46,7 +46,7 @@ static const char status[] =
 	"89"                                                                                                 \
 	"012345678901234567890123456789012345end"
 
-static void test_nothing_is_cut(void **state)
+TEST(nothing_is_cut)
 {
 	static const char answer[] =
 	    "{\"schema\": \"diesel.status/1\", \"tune\": {\"mode\": \"auto\","
@@ -70,7 +70,7 @@ static void test_nothing_is_cut(void **state)
 	sample_free(sample);
 }
 
-static void test_a_status_fills_a_sample(void **state)
+TEST(a_status_fills_a_sample)
 {
 	struct top_sample *sample = sample_new();
 
@@ -110,7 +110,7 @@ static void test_a_status_fills_a_sample(void **state)
 }
 
 /* The verdict is the analyzer's. A lack of cores is no stall of the loader, and an unknown share is not 0. */
-static void test_verdicts_are_the_analyzer_s(void **state)
+TEST(verdicts_are_the_analyzer_s)
 {
 	static const struct {
 		const char *shares, *verdict;
@@ -146,7 +146,7 @@ static void test_verdicts_are_the_analyzer_s(void **state)
 	}
 }
 
-static void test_a_dry_run_s_decision_is_told_as_one(void **state)
+TEST(a_dry_run_s_decision_is_told_as_one)
 {
 	struct top_sample *sample = sample_new();
 
@@ -164,7 +164,7 @@ static void test_a_dry_run_s_decision_is_told_as_one(void **state)
 	sample_free(sample);
 }
 
-static void test_strange_answers_leave_unknowns(void **state)
+TEST(strange_answers_leave_unknowns)
 {
 	struct top_sample *sample = sample_new();
 	struct error err = ERROR_INIT;
@@ -221,7 +221,7 @@ static struct top_sample *merged(struct top_sample *node, struct top_sample *dae
 	return sample;
 }
 
-static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
+TEST(a_daemon_s_job_merges_with_its_ancestor)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
 	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
@@ -248,7 +248,7 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 }
 
 /* If the node knows no shares, the daemon's are used, and marked as the daemon's. */
-static void test_merge_takes_shares(void **state)
+TEST(merge_takes_shares)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
 	struct job_sample *job = sample_add(node, SAMPLE_JOBS);
@@ -264,7 +264,7 @@ static void test_merge_takes_shares(void **state)
 }
 
 /* A job on five nodes: one is unreachable, one slow; another user's job of that name has its own. */
-static void test_nodes_of_a_job(void **state)
+TEST(nodes_of_a_job)
 {
 	static const char answer[] =
 	    "{\"schema\": \"diesel.status/1\", \"cluster\": {\"nodes\": ["
@@ -308,10 +308,3 @@ static void test_nodes_of_a_job(void **state)
 	assert_true(job[1].served.n_reached == SAMPLE_UNKNOWN && isnan(job[1].served.memory_chunks_per_s));
 	sample_free(node);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_status_fills_a_sample), cmocka_unit_test(test_nodes_of_a_job),
-	   cmocka_unit_test(test_nothing_is_cut), cmocka_unit_test(test_verdicts_are_the_analyzer_s),
-	   cmocka_unit_test(test_a_dry_run_s_decision_is_told_as_one),
-	   cmocka_unit_test(test_strange_answers_leave_unknowns),
-	   cmocka_unit_test(test_a_daemon_s_job_merges_with_its_ancestor),
-	   cmocka_unit_test(test_merge_takes_shares))

@@ -88,7 +88,7 @@ static void press(const char *keys)
 		model_key(&model, (unsigned char)*keys);
 }
 
-static void test_jobs_are_sorted_by_stall(void **state)
+TEST_WITH(jobs_are_sorted_by_stall, set_up, tear_down)
 {
 	int head = draw_and_find("STEP/S", 0), slow, unknown, fast;
 
@@ -102,7 +102,7 @@ static void test_jobs_are_sorted_by_stall(void **state)
 	assert_true(row_of("[FFFF", 0) > 0);
 }
 
-static void test_a_column_sorts_both_ways(void **state)
+TEST_WITH(a_column_sorts_both_ways, set_up, tear_down)
 {
 	model_sort_by(&model, VIEW_JOBS, "steps");
 	int head = draw_and_find("STEP/S", 0);
@@ -118,7 +118,7 @@ static void test_a_column_sorts_both_ways(void **state)
 }
 
 /* The cursor stays on its job while the order changes. */
-static void test_cursor_goes_with_the_job(void **state)
+TEST_WITH(cursor_goes_with_the_job, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -136,7 +136,7 @@ static void test_cursor_goes_with_the_job(void **state)
 	assert_string_equal(model_selected(&model)->name, "fast.py");
 }
 
-static void test_filter_and_search(void **state)
+TEST_WITH(filter_and_search, set_up, tear_down)
 {
 	press("\\SLO");
 	int head = draw_and_find("STEP/S", 0);
@@ -158,7 +158,7 @@ static void test_filter_and_search(void **state)
 	assert_true(draw_and_find("nothing matches the filter", 0) > 0);
 }
 
-static void test_an_exited_job_stays_for_seconds(void **state)
+TEST_WITH(an_exited_job_stays_for_seconds, set_up, tear_down)
 {
 	struct top_sample *next;
 
@@ -179,7 +179,7 @@ static void test_an_exited_job_stays_for_seconds(void **state)
 	assert_string_equal(sample_job(model.sample, "id-fast.py")->state, "running");
 }
 
-static void test_views_and_overlays(void **state)
+TEST_WITH(views_and_overlays, set_up, tear_down)
 {
 	static const char *const seen[VIEW_COUNT] = {"STEP/S",       "QUEUE", "FILE OR FOLDER",
 						     "MOST TIME IN", "KNOB",  "BPF programs"};
@@ -206,7 +206,7 @@ static void test_views_and_overlays(void **state)
 }
 
 /* The sources of the chunks of a job on several nodes fit into 80 columns. Other jobs show none of them. */
-static void test_tiers_of_a_job(void **state)
+TEST_WITH(tiers_of_a_job, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 	struct job_sample *job = &next->jobs[0];
@@ -234,7 +234,7 @@ static void test_tiers_of_a_job(void **state)
 	assert_int_equal(row_of("4 of 5 nodes reached: n4 slow (21.5 ms), n5 unreachable", 0), head + 4);
 }
 
-static void test_only_what_is_looked_at_is_asked_for(void **state)
+TEST_WITH(only_what_is_looked_at_is_asked_for, set_up, tear_down)
 {
 	assert_int_equal(model_wants(&model), 0);
 	press("2");
@@ -247,7 +247,7 @@ static void test_only_what_is_looked_at_is_asked_for(void **state)
 	assert_int_equal(model_wants(&model), FEED_WANT_GPUS);
 }
 
-static void test_decision_and_problems_are_shown(void **state)
+TEST_WITH(decision_and_problems_are_shown, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -265,7 +265,7 @@ static void test_decision_and_problems_are_shown(void **state)
 	assert_true(draw_and_find("dieseld went away", 3) > 0);
 }
 
-static void test_a_daemon_s_unusual_socket_is_shown(void **state)
+TEST_WITH(a_daemon_s_unusual_socket_is_shown, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -281,7 +281,7 @@ static void test_a_daemon_s_unusual_socket_is_shown(void **state)
 	assert_int_equal(draw_and_find("at /tmp/d.sock", 0), 1);
 }
 
-static void test_a_missing_gpu_is_explained(void **state)
+TEST_WITH(a_missing_gpu_is_explained, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -306,7 +306,7 @@ static void test_a_missing_gpu_is_explained(void **state)
 }
 
 /* In a wait with many short pieces, the long piece is visible at any height of the screen. */
-static void test_the_long_piece_of_a_chain_is_seen(void **state)
+TEST_WITH(the_long_piece_of_a_chain_is_seen, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -328,7 +328,7 @@ static void test_the_long_piece_of_a_chain_is_seen(void **state)
 	assert_true(row_of("19 short pieces", 8) == row_of("reading photo.jpg", 8) + 1);
 }
 
-static void test_a_tree_has_workers_below_their_parents(void **state)
+TEST_WITH(a_tree_has_workers_below_their_parents, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 	static const uint64_t pids[][2] = {{20, 10}, {10, 1}, {30, 20}, {21, 10}, {7, 8}, {8, 7}};
@@ -352,7 +352,7 @@ static void test_a_tree_has_workers_below_their_parents(void **state)
 	assert_false(model.tree);
 }
 
-static void test_keys_of_a_replay(void **state)
+TEST_WITH(keys_of_a_replay, set_up, tear_down)
 {
 	assert_int_equal(model_key(&model, MODEL_KEY_RIGHT), MODEL_NOTHING);
 	model.is_replay = true;
@@ -370,7 +370,7 @@ static void test_keys_of_a_replay(void **state)
 	assert_true(draw_and_find("REPLAY", 0) == 0);
 }
 
-static void test_the_interval_has_limits(void **state)
+TEST_WITH(the_interval_has_limits, set_up, tear_down)
 {
 	for (int i = 0; i < 20; i++)
 		press("+");
@@ -382,7 +382,7 @@ static void test_the_interval_has_limits(void **state)
 
 /* For any size and state, drawing stays within the screen (ASan checks) and reports a screen that is too
  * small. */
-static void test_a_screen_of_any_size_is_drawn_within(void **state)
+TEST_WITH(a_screen_of_any_size_is_drawn_within, set_up, tear_down)
 {
 	for (int rows = 1; rows < 40; rows += rows < 12 ? 1 : 9)
 		for (int cols = 1; cols < 260; cols += cols < 90 ? 7 : 83) {
@@ -400,7 +400,7 @@ static void test_a_screen_of_any_size_is_drawn_within(void **state)
 	assert_int_equal(draw_and_find("50x3 is too small", 0), 0);
 }
 
-static void test_a_frame_without_samples_waits_for_the_first(void **state)
+TEST_WITH(a_frame_without_samples_waits_for_the_first, set_up, tear_down)
 {
 	model_destroy(&model);
 	model_init(&model, (struct charset){.unicode = true}, 1);
@@ -413,7 +413,7 @@ static void test_a_frame_without_samples_waits_for_the_first(void **state)
 	assert_true(draw_and_find("no training job", 0) > 0);
 }
 
-static void test_an_ascii_screen_is_ascii_only(void **state)
+TEST_WITH(an_ascii_screen_is_ascii_only, set_up, tear_down)
 {
 	struct top_sample *next = three_jobs(1001);
 
@@ -430,28 +430,6 @@ static void test_an_ascii_screen_is_ascii_only(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-	    TEST(test_jobs_are_sorted_by_stall),
-	    TEST(test_a_column_sorts_both_ways),
-	    TEST(test_cursor_goes_with_the_job),
-	    TEST(test_filter_and_search),
-	    TEST(test_an_exited_job_stays_for_seconds),
-	    TEST(test_views_and_overlays),
-	    TEST(test_tiers_of_a_job),
-	    TEST(test_only_what_is_looked_at_is_asked_for),
-	    TEST(test_decision_and_problems_are_shown),
-	    TEST(test_a_daemon_s_unusual_socket_is_shown),
-	    TEST(test_a_missing_gpu_is_explained),
-	    TEST(test_the_long_piece_of_a_chain_is_seen),
-	    TEST(test_a_tree_has_workers_below_their_parents),
-	    TEST(test_keys_of_a_replay),
-	    TEST(test_the_interval_has_limits),
-	    TEST(test_a_screen_of_any_size_is_drawn_within),
-	    TEST(test_a_frame_without_samples_waits_for_the_first),
-	    TEST(test_an_ascii_screen_is_ascii_only),
-	};
-
 	setlocale(LC_CTYPE, "C.UTF-8");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -21,7 +21,7 @@ static struct top_sample *filled(const char *json, double age_s)
 	return s;
 }
 
-static void test_a_node_s_report_fills_jobs(void **state)
+TEST(a_node_s_report_fills_jobs)
 {
 	struct top_sample *s =
 	    filled("{\"schema\": \"diesel.node/1\", \"version\": \"0.1.0\", \"uptime_s\": "
@@ -63,7 +63,7 @@ static void test_a_node_s_report_fills_jobs(void **state)
 	sample_free(s);
 }
 
-static void test_jobs_of_two_nodes_differ_by_id(void **state)
+TEST(jobs_of_two_nodes_differ_by_id)
 {
 	struct top_sample *s = sample_new();
 	static const char report[] = "{\"schema\": \"diesel.node/1\", \"jobs\": [{\"id\": 1}]}";
@@ -75,7 +75,7 @@ static void test_jobs_of_two_nodes_differ_by_id(void **state)
 	sample_free(s);
 }
 
-static void test_hostile_reports_leave_unknowns(void **state)
+TEST(hostile_reports_leave_unknowns)
 {
 	static const char *const not_known[] = {
 	    "",
@@ -130,7 +130,7 @@ static void test_hostile_reports_leave_unknowns(void **state)
 	sample_free(s);
 }
 
-static void test_too_many_jobs_are_cut(void **state)
+TEST(too_many_jobs_are_cut)
 {
 	char *json = malloc(40 + 12 * 100000), *at = json;
 
@@ -143,8 +143,3 @@ static void test_too_many_jobs_are_cut(void **state)
 	sample_free(s);
 	free(json);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_node_s_report_fills_jobs),
-	   cmocka_unit_test(test_jobs_of_two_nodes_differ_by_id),
-	   cmocka_unit_test(test_hostile_reports_leave_unknowns),
-	   cmocka_unit_test(test_too_many_jobs_are_cut))

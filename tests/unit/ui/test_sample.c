@@ -26,7 +26,7 @@ static struct top_sample *back(const char *json, int expected)
 	return sample;
 }
 
-static void test_json_keeps_what_is_known_and_what_is_not(void **state)
+TEST(json_keeps_what_is_known_and_what_is_not)
 {
 	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
@@ -55,7 +55,7 @@ static void test_json_keeps_what_is_known_and_what_is_not(void **state)
 }
 
 /* A command line can hold any bytes. */
-static void test_bytes_that_are_no_utf8(void **state)
+TEST(bytes_that_are_no_utf8)
 {
 	struct top_sample *sample = sample_new(), *read;
 	struct job_sample *job = sample_add(sample, SAMPLE_JOBS);
@@ -68,7 +68,7 @@ static void test_bytes_that_are_no_utf8(void **state)
 	sample_free(sample);
 }
 
-static void test_json_from_outside(void **state)
+TEST(json_from_outside)
 {
 	char text[600];
 	struct top_sample *sample;
@@ -96,7 +96,7 @@ static void test_json_from_outside(void **state)
 	sample_free(sample);
 }
 
-static void test_analysis_to_job(void **state)
+TEST(analysis_to_job)
 {
 	struct analysis_step steps[20];
 	struct analysis analysis = {.verdict = ANALYSIS_FETCH_BOUND,
@@ -125,7 +125,7 @@ static void test_analysis_to_job(void **state)
 }
 
 /* A sampled job shows neither steps nor how much was read. */
-static void test_what_is_hidden_is_unknown(void **state)
+TEST(what_is_hidden_is_unknown)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_PREP_BOUND,
 				    .sampled.is = true,
@@ -149,7 +149,7 @@ static void test_what_is_hidden_is_unknown(void **state)
 }
 
 /* With too few steps, there are no shares, which differs from shares of 0. */
-static void test_an_insufficient_analysis_has_no_shares(void **state)
+TEST(an_insufficient_analysis_has_no_shares)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "only 1 step"};
 	struct top_sample *sample = sample_new();
@@ -164,7 +164,7 @@ static void test_an_insufficient_analysis_has_no_shares(void **state)
 }
 
 /* A step that compiles does not count for the speed. An unknown speed is not 0. */
-static void test_a_compiling_step_has_no_speed(void **state)
+TEST(a_compiling_step_has_no_speed)
 {
 	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .excluded = true},
 					{.begin_ns = 10 * NS_PER_S, .end_ns = 11 * NS_PER_S}};
@@ -187,7 +187,7 @@ static void test_a_compiling_step_has_no_speed(void **state)
 	sample_free(sample);
 }
 
-static void test_names_of_jobs(void **state)
+TEST(names_of_jobs)
 {
 	static const char *const cases[][2] = {
 	    {"/usr/bin/python3 /home/me/train.py --lr 0.1", "train.py"},
@@ -207,7 +207,7 @@ static void test_names_of_jobs(void **state)
 }
 
 /* Disks without I/O, and lines that are none of diskstats, are left out. */
-static void test_disks_have_the_rates_between_two_samples(void **state)
+TEST_IN_FOLDER(disks_have_the_rates_between_two_samples)
 {
 	_cleanup_(devices_free) struct devices devices = {0};
 	struct top_sample *sample = sample_new();
@@ -233,10 +233,3 @@ static void test_disks_have_the_rates_between_two_samples(void **state)
 	assert_float_equal(disk->busy_ratio, 0.5, 1e-9);
 	sample_free(sample);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_json_keeps_what_is_known_and_what_is_not),
-	   cmocka_unit_test(test_bytes_that_are_no_utf8), cmocka_unit_test(test_json_from_outside),
-	   cmocka_unit_test(test_analysis_to_job), cmocka_unit_test(test_what_is_hidden_is_unknown),
-	   cmocka_unit_test(test_an_insufficient_analysis_has_no_shares),
-	   cmocka_unit_test(test_a_compiling_step_has_no_speed), cmocka_unit_test(test_names_of_jobs),
-	   IN_FOLDER(test_disks_have_the_rates_between_two_samples))

@@ -32,7 +32,7 @@ static void check_text(struct charset charset, int width, const char *text, cons
 }
 
 /* No control sequence of a terminal gets through, wherever the text comes from. */
-static void test_hostile_texts_are_harmless(void **state)
+TEST(hostile_texts_are_harmless)
 {
 	check_text(unicode, 40, "a\033[2Jb\033]0;title\007c", "a?[2Jb?]0;title?c");
 	check_text(unicode, 40, "tab\tline\nbell\a", "tab?line?bell?");
@@ -44,7 +44,7 @@ static void test_hostile_texts_are_harmless(void **state)
 	check_text(unicode, 40, "\377\376", "??");
 }
 
-static void test_wide_and_combining_characters(void **state)
+TEST(wide_and_combining_characters)
 {
 	check_text(unicode, 40, "训练.py", "训练.py");
 	check_text(plain, 40, "训练.py", "??.py");
@@ -56,7 +56,7 @@ static void test_wide_and_combining_characters(void **state)
 }
 
 /* If text overwrites one half of a wide character, the other half is cleared. */
-static void test_overwriting_a_half(void **state)
+TEST(overwriting_a_half)
 {
 	struct screen *screen = screen_new(1, 8, unicode);
 
@@ -68,7 +68,7 @@ static void test_overwriting_a_half(void **state)
 	screen_free(screen);
 }
 
-static void test_outside_is_left_out(void **state)
+TEST(outside_is_left_out)
 {
 	struct screen *screen = screen_new(2, 4, unicode);
 
@@ -82,7 +82,7 @@ static void test_outside_is_left_out(void **state)
 	screen_free(screen);
 }
 
-static void test_not_known_is_not_zero(void **state)
+TEST(not_known_is_not_zero)
 {
 	char text[FORMAT_BYTES];
 
@@ -109,7 +109,7 @@ static void test_not_known_is_not_zero(void **state)
 }
 
 /* Each column is full for any shares. Rounding neither leaves a gap nor overflows. */
-static void test_shares_fill_the_bar(void **state)
+TEST(shares_fill_the_bar)
 {
 	const double thirds[SHARE_COUNT] = {1.0 / 3, 1.0 / 3, 1.0 / 3}, none[SHARE_COUNT] = {0},
 		     odd[SHARE_COUNT] = {NAN, 0.5, -3, INFINITY, 0.5, 1e300};
@@ -132,7 +132,7 @@ static void test_shares_fill_the_bar(void **state)
 	assert_int_equal(cells[0], 0);
 }
 
-static void test_bar_without_colour_is_letters(void **state)
+TEST(bar_without_colour_is_letters)
 {
 	const double share[SHARE_COUNT] = {0.5, 0.3, 0.2},
 		     unknown[SHARE_COUNT] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN},
@@ -153,7 +153,7 @@ static void test_bar_without_colour_is_letters(void **state)
 	screen_free(screen);
 }
 
-static void test_history_is_a_ring(void **state)
+TEST(history_is_a_ring)
 {
 	struct top_history history = {0};
 	struct top_sample *sample = sample_new();
@@ -180,17 +180,6 @@ static void test_history_is_a_ring(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_hostile_texts_are_harmless),
-	    cmocka_unit_test(test_wide_and_combining_characters),
-	    cmocka_unit_test(test_overwriting_a_half),
-	    cmocka_unit_test(test_outside_is_left_out),
-	    cmocka_unit_test(test_not_known_is_not_zero),
-	    cmocka_unit_test(test_shares_fill_the_bar),
-	    cmocka_unit_test(test_bar_without_colour_is_letters),
-	    cmocka_unit_test(test_history_is_a_ring),
-	};
-
 	setlocale(LC_CTYPE, "C.UTF-8");
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -106,7 +106,7 @@ static uint64_t steps_of_next(struct feed *feed)
 	return n;
 }
 
-static void test_there_and_back(void **state)
+TEST_WITH(there_and_back, set_up, tear_down)
 {
 	static const struct {
 		const char *time;
@@ -128,7 +128,7 @@ static void test_there_and_back(void **state)
 	feed_close(feed);
 }
 
-static void test_a_cut_top_recording_loses_the_torn_record(void **state)
+TEST_WITH(a_cut_top_recording_loses_the_torn_record, set_up, tear_down)
 {
 	off_t whole = size_of_file();
 
@@ -158,7 +158,7 @@ static void test_a_cut_top_recording_loses_the_torn_record(void **state)
 	}
 }
 
-static void test_a_flipped_bit_costs_one_record(void **state)
+TEST_WITH(a_flipped_bit_costs_one_record, set_up, tear_down)
 {
 	off_t size = size_of_file();
 
@@ -180,7 +180,7 @@ static void test_a_flipped_bit_costs_one_record(void **state)
 	}
 }
 
-static void test_a_foreign_file_is_no_reel(void **state)
+TEST_WITH(a_foreign_file_is_no_reel, set_up, tear_down)
 {
 	struct feed *feed;
 	struct top_recording_writer *writer;
@@ -200,7 +200,7 @@ static void test_a_foreign_file_is_no_reel(void **state)
 	assert_int_equal(top_recording_create("/nonexistent/reel", &writer, &err), -ENOENT);
 }
 
-static void test_newer_records_are_skipped(void **state)
+TEST_WITH(newer_records_are_skipped, set_up, tear_down)
 {
 	struct top_recording_header header;
 	struct feed *feed;
@@ -220,7 +220,7 @@ static void test_newer_records_are_skipped(void **state)
 	assert_non_null(strstr(err.text, "newer"));
 }
 
-static void test_a_device_is_no_place_for_a_reel(void **state)
+TEST_WITH(a_device_is_no_place_for_a_reel, set_up, tear_down)
 {
 	struct top_recording_writer *writer;
 	struct top_sample *sample = sample_new();
@@ -233,7 +233,7 @@ static void test_a_device_is_no_place_for_a_reel(void **state)
 	sample_free(sample);
 }
 
-static void test_a_replay_ends_at_the_last_record(void **state)
+TEST_WITH(a_replay_ends_at_the_last_record, set_up, tear_down)
 {
 	struct feed *feed;
 	struct error err = ERROR_INIT;
@@ -273,7 +273,7 @@ static void test_a_replay_ends_at_the_last_record(void **state)
 
 /* Each recording begins at the time that relative times count from. The record at the expected time is number
  * 2. */
-static void test_times_are_absolute_or_relative(void **state)
+TEST_WITH(times_are_absolute_or_relative, set_up, tear_down)
 {
 	static const struct {
 		const char *text;
@@ -315,19 +315,7 @@ static void test_times_are_absolute_or_relative(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-	    TEST(test_there_and_back),
-	    TEST(test_a_cut_top_recording_loses_the_torn_record),
-	    TEST(test_a_flipped_bit_costs_one_record),
-	    TEST(test_a_foreign_file_is_no_reel),
-	    TEST(test_newer_records_are_skipped),
-	    TEST(test_a_device_is_no_place_for_a_reel),
-	    TEST(test_a_replay_ends_at_the_last_record),
-	    TEST(test_times_are_absolute_or_relative),
-	};
-
 	setenv("TZ", "UTC", 1);
 	close(mkstemp(path));
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -17,7 +17,7 @@ static double mean(const uint32_t *weight, size_t n, const void *context)
 	return sum / count;
 }
 
-static void test_resampling_brackets_the_mean_and_repeats(void **state)
+TEST(resampling_brackets_the_mean_and_repeats)
 {
 	double values[400];
 	struct estimate estimate, again;
@@ -40,5 +40,3 @@ static void test_resampling_brackets_the_mean_and_repeats(void **state)
 	assert_int_equal(resample(0, mean, values, &estimate), 0);
 	assert_true(isnan(estimate.value));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_resampling_brackets_the_mean_and_repeats))

@@ -93,7 +93,7 @@ static pid_t waiting_child(int ends[2], bool with_child)
 	_exit(0);
 }
 
-static void test_what_a_process_sleeps_in(void **state)
+TEST(what_a_process_sleeps_in)
 {
 	struct source *sampler = sampler_make();
 	struct stat st;
@@ -116,7 +116,7 @@ static void test_what_a_process_sleeps_in(void **state)
 }
 
 /* A zombie does not count as a sleeping process. */
-static void test_a_zombie_has_ended(void **state)
+TEST(a_zombie_has_ended)
 {
 	struct source *sampler = sampler_make();
 	int ends[2];
@@ -131,7 +131,7 @@ static void test_a_zombie_has_ended(void **state)
 	close(ends[0]);
 }
 
-static void test_children_and_what_they_are(void **state)
+TEST(children_and_what_they_are)
 {
 	struct source *sampler = sampler_make();
 	const struct event *event = NULL;
@@ -160,7 +160,7 @@ static void test_children_and_what_they_are(void **state)
 	close(ends[0]);
 }
 
-static void test_children_are_left_out_where_asked(void **state)
+TEST(children_are_left_out_where_asked)
 {
 	struct source *sampler;
 	int ends[2];
@@ -195,7 +195,7 @@ static size_t n_open_files(void)
 }
 
 /* Many processes that come and go leave nothing behind. */
-static void test_many_short_processes(void **state)
+TEST(many_short_processes)
 {
 	size_t before = n_open_files();
 	struct source *sampler = sampler_make();
@@ -227,7 +227,7 @@ static void test_many_short_processes(void **state)
 	assert_int_equal(n_open_files(), before);
 }
 
-static void test_no_such_process(void **state)
+TEST(no_such_process)
 {
 	struct source *sampler = sampler_make();
 	struct error err = ERROR_INIT;
@@ -241,7 +241,7 @@ static void test_no_such_process(void **state)
 	source_close(sampler);
 }
 
-static void test_no_proc(void **state)
+TEST(no_proc)
 {
 	char folder[] = "/tmp/diesel-no-proc-XXXXXX";
 	struct error err = ERROR_INIT;
@@ -306,7 +306,7 @@ static struct source *sampler_of_tree(pid_t pid)
 }
 
 /* If schedstat and syscall are hidden, the thread's state, its ticks and wchan still show. */
-static void test_a_kernel_that_shows_little(void **state)
+TEST(a_kernel_that_shows_little)
 {
 	int ends[2];
 	pid_t pid = waiting_child(ends, false);
@@ -329,7 +329,7 @@ static void test_a_kernel_that_shows_little(void **state)
 	close(ends[0]);
 }
 
-static void test_a_number_that_is_used_again(void **state)
+TEST(a_number_that_is_used_again)
 {
 	int ends[2];
 	pid_t pid = waiting_child(ends, false);
@@ -345,10 +345,7 @@ static void test_a_number_that_is_used_again(void **state)
 	close(ends[0]);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_what_a_process_sleeps_in),
-		   cmocka_unit_test(test_a_zombie_has_ended),
-		   cmocka_unit_test(test_children_and_what_they_are),
-		   cmocka_unit_test(test_children_are_left_out_where_asked),
-		   cmocka_unit_test(test_many_short_processes), cmocka_unit_test(test_no_such_process),
-		   cmocka_unit_test(test_no_proc), cmocka_unit_test(test_a_kernel_that_shows_little),
-		   cmocka_unit_test(test_a_number_that_is_used_again))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

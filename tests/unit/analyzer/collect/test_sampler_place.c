@@ -115,7 +115,7 @@ static void program_end(struct program *program)
 	fclose(program->from);
 }
 
-static void test_a_real_process(void **state)
+TEST(a_real_process)
 {
 	struct sampler_place *place;
 	struct program program;
@@ -145,7 +145,7 @@ static void test_a_real_process(void **state)
 	sampler_place_close(place);
 }
 
-static void test_a_process_without_python_has_no_place(void **state)
+TEST(a_process_without_python_has_no_place)
 {
 	struct sampler_place *place;
 	pid_t pid = fork();
@@ -161,7 +161,7 @@ static void test_a_process_without_python_has_no_place(void **state)
 	sampler_place_close(NULL);
 }
 
-static void test_files_and_functions_name_places(void **state)
+TEST(files_and_functions_name_places)
 {
 	static const char site[] = "/usr/lib/python3/dist-packages/";
 	static const struct {
@@ -195,6 +195,7 @@ static void test_files_and_functions_name_places(void **state)
 	}
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_files_and_functions_name_places),
-		   cmocka_unit_test(test_a_real_process),
-		   cmocka_unit_test(test_a_process_without_python_has_no_place))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

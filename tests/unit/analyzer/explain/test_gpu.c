@@ -49,7 +49,7 @@ static void check_ticks(uint64_t ns, uint64_t ticks)
 	assert_int_equal(ns / TICK_NS, ticks);
 }
 
-static void test_without_a_driver_gpu_waits_are_unknown(void **state)
+TEST(without_a_driver_gpu_waits_are_unknown)
 {
 	steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
@@ -57,7 +57,7 @@ static void test_without_a_driver_gpu_waits_are_unknown(void **state)
 	assert_false(analysis->parts.gpu_wait_known);
 }
 
-static void test_driver_without_waits(void **state)
+TEST(driver_without_waits)
 {
 	const struct gpu_probes probes = {.n_probed = 7, .n_expensive = 2, .launches_until_ns = 5};
 	struct analysis_input input = {
@@ -73,7 +73,7 @@ static void test_driver_without_waits(void **state)
 	assert_false(analysis->gpu->launches_known);
 }
 
-static void test_spinning_is_device(void **state)
+TEST(spinning_is_device)
 {
 	steps();
 	each_step(600, 900);
@@ -88,7 +88,7 @@ static void test_spinning_is_device(void **state)
 }
 
 /* An interrupt ends the sleep. Without the driver's call, the sleep would be unexplained. */
-static void test_sleeping_is_device(void **state)
+TEST(sleeping_is_device)
 {
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++)
@@ -106,7 +106,7 @@ static void test_sleeping_is_device(void **state)
 	analysis_free(analysis);
 }
 
-static void test_preempted_while_spinning(void **state)
+TEST(preempted_while_spinning)
 {
 	steps();
 	each_step(600, 900);
@@ -119,7 +119,7 @@ static void test_preempted_while_spinning(void **state)
 
 /* If next() copies to pinned memory, or the waits for data and for the GPU overlap, the data wait has
  * priority. */
-static void test_within_next_counts_once(void **state)
+TEST(within_next_counts_once)
 {
 	steps();
 	each_step(100, 300);
@@ -135,7 +135,7 @@ static void test_within_next_counts_once(void **state)
 }
 
 /* The table has the waits of the pin-memory thread and of a watchdog, but the share does not. */
-static void test_waits_of_other_threads_are_listed_not_shared(void **state)
+TEST(waits_of_other_threads_are_listed_not_shared)
 {
 	steps();
 	each_step(600, 700);
@@ -146,7 +146,7 @@ static void test_waits_of_other_threads_are_listed_not_shared(void **state)
 	check_ticks(analysis->gpu->calls[0].ns, 450 * STEPS);
 }
 
-static void test_starved_within_data_waits_only(void **state)
+TEST(starved_within_data_waits_only)
 {
 	steps();
 	/* The GPU is drained at 900 of each step. The next work comes at 1300, still in the data wait, which
@@ -165,7 +165,7 @@ static void test_starved_within_data_waits_only(void **state)
 }
 
 /* Without a synchronisation, only the end gives the counters a time. */
-static void test_totals_of_the_process(void **state)
+TEST(totals_of_the_process)
 {
 	steps();
 	struct event *event = script_add(&s, TRAINER, EVENT_GPU_TOTALS, 20000, 20000);
@@ -179,7 +179,7 @@ static void test_totals_of_the_process(void **state)
 	assert_true(analysis->window.teardown_ns < 1000 * TICK_NS);
 }
 
-static void test_utilization_of_the_window(void **state)
+TEST(utilization_of_the_window)
 {
 	const struct gpu_sample samples[] = {{1, 1.0}, {at(10), 0.25}, {at(5000), 0.75}, {UINT64_MAX, 1.0}};
 
@@ -190,7 +190,7 @@ static void test_utilization_of_the_window(void **state)
 	assert_true(analysis->gpu->utilization == 0.5);
 }
 
-static void test_hostile_gpu_records_stay_within_bounds(void **state)
+TEST(hostile_gpu_records_stay_within_bounds)
 {
 	steps();
 	each_step(600, 900);
@@ -219,7 +219,7 @@ static void bursts(uint64_t n_launches)
 	script_exit(&s, TRAINER, 2000 * STEPS);
 }
 
-static void test_bursts_of_launches_are_steps(void **state)
+TEST(bursts_of_launches_are_steps)
 {
 	bursts(10);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -234,7 +234,7 @@ static void test_bursts_of_launches_are_steps(void **state)
 }
 
 /* A thread that only polls whether the device is done makes no steps. */
-static void test_waits_without_launches_are_no_steps(void **state)
+TEST(waits_without_launches_are_no_steps)
 {
 	bursts(0);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -242,7 +242,7 @@ static void test_waits_without_launches_are_no_steps(void **state)
 }
 
 /* If a wrapper starts the job, the trainer is the main thread that waits for the device most. */
-static void test_bursts_of_a_child(void **state)
+TEST(bursts_of_a_child)
 {
 	bursts(10);
 	for (size_t i = 0; i < s.n; i++)
@@ -252,15 +252,3 @@ static void test_bursts_of_a_child(void **state)
 	assert_int_equal(analysis->job.trainer_tid, WORKER);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_without_a_driver_gpu_waits_are_unknown),
-	   cmocka_unit_test(test_driver_without_waits), cmocka_unit_test(test_spinning_is_device),
-	   cmocka_unit_test(test_sleeping_is_device), cmocka_unit_test(test_preempted_while_spinning),
-	   cmocka_unit_test(test_within_next_counts_once),
-	   cmocka_unit_test(test_waits_of_other_threads_are_listed_not_shared),
-	   cmocka_unit_test(test_starved_within_data_waits_only),
-	   cmocka_unit_test(test_totals_of_the_process), cmocka_unit_test(test_utilization_of_the_window),
-	   cmocka_unit_test(test_bursts_of_launches_are_steps),
-	   cmocka_unit_test(test_waits_without_launches_are_no_steps),
-	   cmocka_unit_test(test_bursts_of_a_child),
-	   cmocka_unit_test(test_hostile_gpu_records_stay_within_bounds))

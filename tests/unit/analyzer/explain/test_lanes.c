@@ -57,7 +57,7 @@ static void check_sorted(const struct lanes *lanes)
 	}
 }
 
-static void test_few_segments_are_drawn_exactly(void **state)
+TEST(few_segments_are_drawn_exactly)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
@@ -77,7 +77,7 @@ static void test_few_segments_are_drawn_exactly(void **state)
 }
 
 /* The chain of each wait is worker -> feeder -> trainer. */
-static void test_wakes_show_each_wait_s_chain(void **state)
+TEST(wakes_show_each_wait_s_chain)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(10, 100000);
 	const struct lanes *lanes = analysis->lanes;
@@ -96,7 +96,7 @@ static void test_wakes_show_each_wait_s_chain(void **state)
 
 /* With too many segments, the picture has cells, and segments only in excerpts. Its size is bounded, and its
  * sums are near the truth. */
-static void test_too_many_segments_become_cells(void **state)
+TEST(too_many_segments_become_cells)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(400, 600);
 	const struct lanes *lanes = analysis->lanes;
@@ -118,7 +118,7 @@ static void test_too_many_segments_become_cells(void **state)
 
 /* The trainer's calls that wait for the GPU have a state of their own in its lane, and a list. Calls within a
  * data wait do not. */
-static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
+TEST(gpu_waits_are_a_state_of_the_trainer_s_lane)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .n_lane_segments_max = 10000};
 
@@ -139,7 +139,7 @@ static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
 	assert_string_equal(analysis->lanes->gpu_calls[0].function, "cuStreamSynchronize");
 }
 
-static void test_not_asked_for(void **state)
+TEST(not_asked_for)
 {
 	struct analysis *analysis = analyse(10, 0);
 
@@ -147,9 +147,3 @@ static void test_not_asked_for(void **state)
 	analysis_free(analysis);
 	lanes_free(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_few_segments_are_drawn_exactly),
-	   cmocka_unit_test(test_wakes_show_each_wait_s_chain),
-	   cmocka_unit_test(test_too_many_segments_become_cells),
-	   cmocka_unit_test(test_gpu_waits_are_a_state_of_the_trainer_s_lane),
-	   cmocka_unit_test(test_not_asked_for))

@@ -53,7 +53,7 @@ static void check(const struct analysis *analysis, const char *name, uint64_t n,
 	assert_int_equal(n, 0);
 }
 
-static void test_libdiesel_s_marks_are_phases(void **state)
+TEST(libdiesel_s_marks_are_phases)
 {
 	steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
@@ -64,7 +64,7 @@ static void test_libdiesel_s_marks_are_phases(void **state)
 }
 
 /* With NVTX, ends have no name. */
-static void test_ends_without_a_name_close_the_innermost_phase(void **state)
+TEST(ends_without_a_name_close_the_innermost_phase)
 {
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -81,7 +81,7 @@ static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 }
 
 /* With USDT, an end names its range, so that a lost end does not shift all that follow. */
-static void test_a_lost_named_end_shifts_nothing(void **state)
+TEST(a_lost_named_end_shifts_nothing)
 {
 	steps();
 	phase(TRAINER, 100, PHASE_END, 1); /* began before the recording */
@@ -95,7 +95,7 @@ static void test_a_lost_named_end_shifts_nothing(void **state)
 	check(analysis, "loss", 0, 0);
 }
 
-static void test_cut_at_the_window(void **state)
+TEST(cut_at_the_window)
 {
 	steps();
 	phase(TRAINER, 500, PHASE_BEGIN, 7);
@@ -104,7 +104,7 @@ static void test_cut_at_the_window(void **state)
 	check(analysis, "?", 1, (analysis->window.end_ns - at(500)) / TICK_NS);
 }
 
-static void test_hostile_phases_stay_within_bounds(void **state)
+TEST(hostile_phases_stay_within_bounds)
 {
 	steps();
 	for (uint64_t i = 0; i < 5000; i++)
@@ -117,8 +117,3 @@ static void test_hostile_phases_stay_within_bounds(void **state)
 	for (size_t i = 1; i < analysis->phases->n; i++)
 		assert_true(analysis->phases->items[i].ns <= analysis->phases->items[i - 1].ns);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_libdiesel_s_marks_are_phases),
-	   cmocka_unit_test(test_ends_without_a_name_close_the_innermost_phase),
-	   cmocka_unit_test(test_a_lost_named_end_shifts_nothing), cmocka_unit_test(test_cut_at_the_window),
-	   cmocka_unit_test(test_hostile_phases_stay_within_bounds))

@@ -160,7 +160,7 @@ static void check_labels(uint64_t native, uint64_t python, uint16_t syscall_nr, 
 	profile_free(profile);
 }
 
-static void test_library_names_lose_versions_and_hashes(void **state)
+TEST(library_names_lose_versions_and_hashes)
 {
 	static const char *const names[][2] = {
 	    {"libjpeg.so.62.3.0", "libjpeg"},
@@ -192,7 +192,7 @@ static void test_library_names_lose_versions_and_hashes(void **state)
 	}
 }
 
-static void test_python_frames_come_before_what_they_call(void **state)
+TEST(python_frames_come_before_what_they_call)
 {
 	struct profile *profile = profile_of_one(10, 20, 0);
 
@@ -204,12 +204,12 @@ static void test_python_frames_come_before_what_they_call(void **state)
 	check_labels(11, 20, 0, "libjpeg", "", "job.py:main;ImageFile.py:ImageFile.load;libjpeg");
 }
 
-static void test_cxx_names_are_for_people(void **state)
+TEST(cxx_names_are_for_people)
 {
 	check_labels(9, 0, 0, "libtorch_cpu", "at::native::add", "libtorch_cpu:at::native::add");
 }
 
-static void test_the_interpreter_s_time_is_its_python_function_s(void **state)
+TEST(the_interpreter_s_time_is_its_python_function_s)
 {
 	struct profile *profile = profile_of_one(13, 21, 0);
 
@@ -223,7 +223,7 @@ static void test_the_interpreter_s_time_is_its_python_function_s(void **state)
 	profile_free(profile);
 }
 
-static void test_time_in_the_kernel_is_linux_s(void **state)
+TEST(time_in_the_kernel_is_linux_s)
 {
 	check_labels(12, 21, PAGE_FAULT, "Linux", "page faults",
 		     "job.py:main;Image.py:Image.resize;_imaging;Linux:page faults");
@@ -231,14 +231,14 @@ static void test_time_in_the_kernel_is_linux_s(void **state)
 		     "job.py:main;Image.py:Image.resize;_imaging;Linux:writing");
 }
 
-static void test_what_is_not_known(void **state)
+TEST(what_is_not_known)
 {
 	check_labels(0, 0, 0, "", "", "not known");
 	check_labels(15, 4711, 0, "_imaging", "", "_imaging");
 	check_labels(0, 20, 0, "Python", "ImageFile.load", "job.py:main;ImageFile.py:ImageFile.load");
 }
 
-static void test_groups_with_one_label_are_folded(void **state)
+TEST(groups_with_one_label_are_folded)
 {
 	static const struct sample samples[] = {
 	    {10, 20, 50, 0}, {11, 20, 11, 0}, {12, 21, 15, 0}, {12, 20, 5, 0},
@@ -282,7 +282,7 @@ static struct profile_images images_of(uint64_t native, uint64_t python)
 	return images;
 }
 
-static void test_image_decoders_are_recognised(void **state)
+TEST(image_decoders_are_recognised)
 {
 	struct profile_images found = images_of(10, 0);
 
@@ -309,7 +309,7 @@ static void test_image_decoders_are_recognised(void **state)
 }
 
 /* diesel_loader's workers share no pipe with the trainer. */
-static void test_a_process_that_assembles_batches_is_diesel_loader_s_worker(void **state)
+TEST(a_process_that_assembles_batches_is_diesel_loader_s_worker)
 {
 	for (uint64_t python = 0; python < 30; python++) {
 		struct profile *profile = profile_of(&metadata, 300, &(struct sample){9, python, 1, 0}, 1);
@@ -319,7 +319,7 @@ static void test_a_process_that_assembles_batches_is_diesel_loader_s_worker(void
 	}
 }
 
-static void test_nothing_to_fold(void **state)
+TEST(nothing_to_fold)
 {
 	static const struct profile_metadata none = {0};
 	struct profile *profile = profile_of(&none, WORKER, &(struct sample){1, 2, 3, 0}, 1);
@@ -330,13 +330,3 @@ static void test_nothing_to_fold(void **state)
 	assert_null(profile_of(NULL, WORKER, &(struct sample){1, 2, 3, 0}, 1));
 	profile_free(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_library_names_lose_versions_and_hashes),
-	   cmocka_unit_test(test_python_frames_come_before_what_they_call),
-	   cmocka_unit_test(test_cxx_names_are_for_people),
-	   cmocka_unit_test(test_the_interpreter_s_time_is_its_python_function_s),
-	   cmocka_unit_test(test_time_in_the_kernel_is_linux_s), cmocka_unit_test(test_what_is_not_known),
-	   cmocka_unit_test(test_groups_with_one_label_are_folded),
-	   cmocka_unit_test(test_image_decoders_are_recognised),
-	   cmocka_unit_test(test_a_process_that_assembles_batches_is_diesel_loader_s_worker),
-	   cmocka_unit_test(test_nothing_to_fold))

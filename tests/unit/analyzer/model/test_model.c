@@ -76,7 +76,7 @@ static void check_step(const struct plant *plant, const struct model_scenario *s
 }
 
 /* A batch takes several cores, as a tokenizer's threads do, so more workers do not get more cores. */
-static void test_batches_that_take_several_cores(void **state)
+TEST(batches_that_take_several_cores)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -110,7 +110,7 @@ static void test_batches_that_take_several_cores(void **state)
 	}
 }
 
-static void test_rates_follow_the_formulas(void **state)
+TEST(rates_follow_the_formulas)
 {
 	assert_true(model_fetch_rate(0, 100, 1000, 10) == 0.1);
 	assert_true(model_fetch_rate(1, 100, 1000, 10) == 10);
@@ -140,7 +140,7 @@ static void test_rates_follow_the_formulas(void **state)
 	assert_int_equal(model_prefetch_depth(0.1, 1000, 0), 1);
 }
 
-static void test_memory_covers_a_part_of_the_decoded_decoded(void **state)
+TEST(memory_covers_a_part_of_the_decoded_decoded)
 {
 	double all = model_decoded_memory(1000, 300e3);
 
@@ -153,7 +153,7 @@ static void test_memory_covers_a_part_of_the_decoded_decoded(void **state)
 	assert_float_equal(model_decoded_cpu(2e-3, 1e-3, 7), 1e-3, 1e-12);
 }
 
-static void test_latency_of_each_reader_is_its_own(void **state)
+TEST(latency_of_each_reader_is_its_own)
 {
 	for (uint32_t w = 1; w <= 8; w *= 2) {
 		struct plant *plant = plant_setup(w);
@@ -166,7 +166,7 @@ static void test_latency_of_each_reader_is_its_own(void **state)
 	}
 }
 
-static void test_bandwidth_is_shared(void **state)
+TEST(bandwidth_is_shared)
 {
 	for (uint32_t w = 1; w <= 8; w *= 2) {
 		struct plant *plant = plant_setup(w);
@@ -181,7 +181,7 @@ static void test_bandwidth_is_shared(void **state)
 	}
 }
 
-static void test_cores_are_shared(void **state)
+TEST(cores_are_shared)
 {
 	for (uint32_t w = 1; w <= 8; w *= 2)
 		for (uint32_t cores = 1; cores <= 4; cores++) {
@@ -194,7 +194,7 @@ static void test_cores_are_shared(void **state)
 		}
 }
 
-static void test_trainer_shares_cores_with_workers(void **state)
+TEST(trainer_shares_cores_with_workers)
 {
 	struct plant *plant = plant_setup(2);
 
@@ -209,7 +209,7 @@ static void test_trainer_shares_cores_with_workers(void **state)
 	check_step(plant, NULL, (30 + 2 * 10) * MS / 2);
 }
 
-static void test_busy_neighbours_slow_a_core_down(void **state)
+TEST(busy_neighbours_slow_a_core_down)
 {
 	struct plant *plant = plant_setup(2);
 
@@ -220,7 +220,7 @@ static void test_busy_neighbours_slow_a_core_down(void **state)
 	check_step(plant, NULL, 60 * MS * 1.5 / 2);
 }
 
-static void test_inline_adds_up(void **state)
+TEST(inline_adds_up)
 {
 	struct plant *plant = plant_setup(0);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -239,7 +239,7 @@ static void test_inline_adds_up(void **state)
 	check_step(plant, &scenario, 30 * MS);
 }
 
-static void test_fetch_free_leaves_preparing(void **state)
+TEST(fetch_free_leaves_preparing)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -254,7 +254,7 @@ static void test_fetch_free_leaves_preparing(void **state)
 	check_step(plant, &scenario, 45 * MS);
 }
 
-static void test_handing_over_waits_for_the_interpreter(void **state)
+TEST(handing_over_waits_for_the_interpreter)
 {
 	struct plant *plant = plant_setup(1);
 
@@ -268,7 +268,7 @@ static void test_handing_over_waits_for_the_interpreter(void **state)
 	check_step(plant, NULL, 30 * MS); /* the lock is free during reads, and the hand-over overlaps */
 }
 
-static void test_each_epoch_starts_with_empty_queues(void **state)
+TEST(each_epoch_starts_with_empty_queues)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_epoch epochs[4];
@@ -282,7 +282,7 @@ static void test_each_epoch_starts_with_empty_queues(void **state)
 	check_step(plant, NULL, 15 * MS + 4 * (1000 + 20) * MS / N_STEPS);
 }
 
-static void test_bursts_are_free(void **state)
+TEST(bursts_are_free)
 {
 	struct plant *plant = plant_setup(0);
 
@@ -296,7 +296,7 @@ static void test_bursts_are_free(void **state)
 }
 
 /* In uneven jobs, more of a resource never costs time. */
-static void test_more_is_not_slower(void **state)
+TEST(more_is_not_slower)
 {
 	uint32_t seed = 7;
 
@@ -334,7 +334,7 @@ static void test_more_is_not_slower(void **state)
 	}
 }
 
-static void test_parts_sum_to_the_whole(void **state)
+TEST(parts_sum_to_the_whole)
 {
 	struct plant *plant = plant_setup(3);
 	struct model_scenario recorded = model_scenario_recorded();
@@ -382,7 +382,7 @@ static void serve(const struct model_storage *truth, size_t n_readers, double by
 	}
 }
 
-static void test_storage_is_found_again(void **state)
+TEST(storage_is_found_again)
 {
 	static struct model_request requests[2000];
 	const struct model_storage shared = {.bytes_per_s = 8e6, .burst_ns = 100 * MS, .latency_ns = MS / 2};
@@ -401,7 +401,7 @@ static void test_storage_is_found_again(void **state)
 	assert_true(isinf(found.bytes_per_s));
 }
 
-static void test_damage_is_refused(void **state)
+TEST(damage_is_refused)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -435,7 +435,7 @@ static void test_damage_is_refused(void **state)
 }
 
 /* The trainer needs a core for 4 ms of each step, and two workers 10 ms each per batch. */
-static void test_a_scenario_gives_other_cores(void **state)
+TEST(a_scenario_gives_other_cores)
 {
 	struct plant *plant = plant_setup(2);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -460,7 +460,7 @@ static void test_a_scenario_gives_other_cores(void **state)
 }
 
 /* A part of a core is a quota of CPU time, which does not slow down a thread that stays below it. */
-static void test_parts_of_a_core_are_a_quota(void **state)
+TEST(parts_of_a_core_are_a_quota)
 {
 	struct plant *plant = plant_setup(0);
 	struct model_scenario scenario = model_scenario_recorded();
@@ -479,18 +479,3 @@ static void test_parts_of_a_core_are_a_quota(void **state)
 	scenario.cores = 0.5;
 	check_step(plant, &scenario, 24 * MS);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_rates_follow_the_formulas),
-	   cmocka_unit_test(test_batches_that_take_several_cores),
-	   cmocka_unit_test(test_memory_covers_a_part_of_the_decoded_decoded),
-	   cmocka_unit_test(test_latency_of_each_reader_is_its_own),
-	   cmocka_unit_test(test_bandwidth_is_shared), cmocka_unit_test(test_cores_are_shared),
-	   cmocka_unit_test(test_a_scenario_gives_other_cores),
-	   cmocka_unit_test(test_parts_of_a_core_are_a_quota),
-	   cmocka_unit_test(test_trainer_shares_cores_with_workers),
-	   cmocka_unit_test(test_busy_neighbours_slow_a_core_down), cmocka_unit_test(test_inline_adds_up),
-	   cmocka_unit_test(test_fetch_free_leaves_preparing),
-	   cmocka_unit_test(test_handing_over_waits_for_the_interpreter),
-	   cmocka_unit_test(test_each_epoch_starts_with_empty_queues), cmocka_unit_test(test_bursts_are_free),
-	   cmocka_unit_test(test_more_is_not_slower), cmocka_unit_test(test_parts_sum_to_the_whole),
-	   cmocka_unit_test(test_storage_is_found_again), cmocka_unit_test(test_damage_is_refused))

@@ -43,14 +43,14 @@ static struct event *place_add(uint64_t inode, bool folder, uint64_t begin_tick,
 	return event;
 }
 
-static void test_without_measurements_there_is_no_page_cache(void **state)
+TEST(without_measurements_there_is_no_page_cache)
 {
 	steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_null(analysis->page_cache);
 }
 
-static void test_sums_are_of_the_window(void **state)
+TEST(sums_are_of_the_window)
 {
 	struct event *event;
 	uint64_t half;
@@ -100,7 +100,7 @@ static void test_sums_are_of_the_window(void **state)
 	assert_true(isnan(analysis->page_cache->mapped.random_ratio));
 }
 
-static void test_the_files_that_miss_most_are_listed(void **state)
+TEST(the_files_that_miss_most_are_listed)
 {
 	static const struct analysis_path paths[] = {
 	    {30, 0x800001, false, "/data/a"}, {30, 0x800001, true, "/data"}, {30, 0x800002, false, "/other"}};
@@ -130,7 +130,7 @@ static void test_the_files_that_miss_most_are_listed(void **state)
 
 /* Pages 0 and 1 follow each other, and 5 is right behind the pages that the fault at 1 had read. Pages 100
  * and 3 follow none. */
-static void test_mapped_files_count_by_faults_and_order(void **state)
+TEST(mapped_files_count_by_faults_and_order)
 {
 	static const uint64_t pages[] = {0, 1, 5, 100, 3};
 
@@ -153,8 +153,3 @@ static void test_mapped_files_count_by_faults_and_order(void **state)
 	assert_int_equal(analysis->page_cache->mapped.read_ahead_pages, 3);
 	assert_true(fabs(analysis->page_cache->mapped.random_ratio - 0.5) < 1e-9);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_without_measurements_there_is_no_page_cache),
-	   cmocka_unit_test(test_sums_are_of_the_window),
-	   cmocka_unit_test(test_the_files_that_miss_most_are_listed),
-	   cmocka_unit_test(test_mapped_files_count_by_faults_and_order))

@@ -34,7 +34,7 @@ static void loader_steps(uint64_t begin_tick, unsigned int n)
 	script_exit(&s, TRAINER, begin_tick + 1000 * n + 500);
 }
 
-static void test_a_job_with_one_worker_is_understood(void **state)
+TEST(a_job_with_one_worker_is_understood)
 {
 	script_reset();
 	loader_steps(0, STEPS);
@@ -63,7 +63,7 @@ static void test_a_job_with_one_worker_is_understood(void **state)
 
 /* The recorder's clock was stopped before the last records came, so the observed time is not longer than the
  * recording. */
-static void test_what_was_observed_was_recorded(void **state)
+TEST(what_was_observed_was_recorded)
 {
 	struct analysis_input input = {
 	    .root_tgid = TRAINER, .n_cpus = 4, .begin_ns = at(100), .end_ns = at(1000 * STEPS - 150)};
@@ -83,7 +83,7 @@ static void test_what_was_observed_was_recorded(void **state)
 
 /* A timer tick that hits the worker while it computes, and happens to make the trainer's CPU runnable, is no
  * evidence that the worker woke the trainer. */
-static void test_interrupt_waker_is_not_followed(void **state)
+TEST(interrupt_waker_is_not_followed)
 {
 	script_reset();
 	loader_steps(0, STEPS);
@@ -100,7 +100,7 @@ static void test_interrupt_waker_is_not_followed(void **state)
 		assert_false(analysis->evidence[i].fetch);
 }
 
-static void test_trainer_states_outside_waits(void **state)
+TEST(trainer_states_outside_waits)
 {
 	script_reset();
 	loader_steps(0, STEPS);
@@ -122,7 +122,7 @@ static void test_trainer_states_outside_waits(void **state)
 }
 
 /* If batches come out of order, one next() reads two messages, and the following one none. */
-static void test_out_of_order_batches(void **state)
+TEST(out_of_order_batches)
 {
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -146,7 +146,7 @@ static void test_out_of_order_batches(void **state)
 
 /* The trainer asks for a batch by waking its index thread, and then waits for the GIL that this thread
  * takes. */
-static void test_ready_batch_shows_by_its_request(void **state)
+TEST(ready_batch_shows_by_its_request)
 {
 	script_reset();
 	loader_steps(0, STEPS);
@@ -166,7 +166,7 @@ static void test_ready_batch_shows_by_its_request(void **state)
 				 300 * TICK_NS);
 }
 
-static void test_attached_in_mid_wait(void **state)
+TEST(attached_in_mid_wait)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .attached = true, .n_cpus = 2};
 	size_t n = 0;
@@ -197,7 +197,7 @@ static void test_attached_in_mid_wait(void **state)
 			850 * (STEPS - 1) - 1, 850 * (STEPS - 1));
 }
 
-static void test_workers_renewed_each_epoch(void **state)
+TEST(workers_renewed_each_epoch)
 {
 	script_reset();
 	loader_steps(0, 5);
@@ -223,7 +223,7 @@ static void test_workers_renewed_each_epoch(void **state)
 	assert_int_equal(analysis->workers.n, 2);
 }
 
-static void test_marks_say_the_wait_and_its_cause(void **state)
+TEST(marks_say_the_wait_and_its_cause)
 {
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -248,7 +248,7 @@ static void test_marks_say_the_wait_and_its_cause(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 700 * STEPS);
 }
 
-static void test_steps_from_marks_alone(void **state)
+TEST(steps_from_marks_alone)
 {
 	script_reset();
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -262,7 +262,7 @@ static void test_steps_from_marks_alone(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 600 * STEPS);
 }
 
-static void test_without_steps_data_is_insufficient(void **state)
+TEST(without_steps_data_is_insufficient)
 {
 	script_reset();
 	script_call(&s, TRAINER, 10, 20, SYS_read, EVENT_FILE_REG, 1, 1);
@@ -283,7 +283,7 @@ static void test_without_steps_data_is_insufficient(void **state)
 	analysis_free(analysis);
 }
 
-static void test_lost_events_are_told_with_their_time(void **state)
+TEST(lost_events_are_told_with_their_time)
 {
 	const struct analysis_loss losses[] = {{at(2500), at(3500), 7}, {at(9000), at(9001), 0}};
 	struct analysis_input input = {.losses = losses, .n_losses = 2};
@@ -299,7 +299,7 @@ static void test_lost_events_are_told_with_their_time(void **state)
 	assert_true(analysis->recorded.coverage_ratio > 0.79 && analysis->recorded.coverage_ratio < 0.81);
 }
 
-static void test_an_override_decides_who_trains(void **state)
+TEST(an_override_decides_who_trains)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 300};
 
@@ -317,7 +317,7 @@ static void test_an_override_decides_who_trains(void **state)
 	analysis_free(analysis);
 }
 
-static void test_impossible_input_is_refused(void **state)
+TEST(impossible_input_is_refused)
 {
 	struct analysis_input input = {.begin_ns = 5, .end_ns = 4};
 	struct analysis *analysis;
@@ -329,16 +329,3 @@ static void test_impossible_input_is_refused(void **state)
 	assert_int_equal(analysis_run(&input, &analysis, &err), -EINVAL);
 	analysis_free(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_job_with_one_worker_is_understood),
-	   cmocka_unit_test(test_what_was_observed_was_recorded),
-	   cmocka_unit_test(test_interrupt_waker_is_not_followed),
-	   cmocka_unit_test(test_trainer_states_outside_waits), cmocka_unit_test(test_out_of_order_batches),
-	   cmocka_unit_test(test_ready_batch_shows_by_its_request),
-	   cmocka_unit_test(test_attached_in_mid_wait), cmocka_unit_test(test_workers_renewed_each_epoch),
-	   cmocka_unit_test(test_marks_say_the_wait_and_its_cause),
-	   cmocka_unit_test(test_steps_from_marks_alone),
-	   cmocka_unit_test(test_without_steps_data_is_insufficient),
-	   cmocka_unit_test(test_lost_events_are_told_with_their_time),
-	   cmocka_unit_test(test_an_override_decides_who_trains),
-	   cmocka_unit_test(test_impossible_input_is_refused))

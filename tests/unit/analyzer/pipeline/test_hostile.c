@@ -81,7 +81,7 @@ static void analyse_and_check(const struct event *events, size_t n, const struct
 	analysis_free(analysis);
 }
 
-static void test_random_plausible_events_keep_the_invariants(void **state)
+TEST(random_plausible_events_keep_the_invariants)
 {
 	static struct event events[3000];
 	uint64_t seed = 42;
@@ -102,7 +102,7 @@ static void test_random_plausible_events_keep_the_invariants(void **state)
 	}
 }
 
-static void test_garbage_keeps_the_invariants(void **state)
+TEST(garbage_keeps_the_invariants)
 {
 	static struct event events[400];
 	uint64_t seed = 7;
@@ -132,7 +132,7 @@ static void test_garbage_keeps_the_invariants(void **state)
 }
 
 /* The critical path ends even if threads wake each other in a circle at one instant. */
-static void test_wakers_in_a_circle(void **state)
+TEST(wakers_in_a_circle)
 {
 	static struct script s;
 
@@ -152,6 +152,3 @@ static void test_wakers_in_a_circle(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL) + share_ticks(analysis, SHARE_FETCH_STALL),
 			 850 * 6);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_random_plausible_events_keep_the_invariants),
-	   cmocka_unit_test(test_garbage_keeps_the_invariants), cmocka_unit_test(test_wakers_in_a_circle))

@@ -46,7 +46,7 @@ static struct live *live_make(uint64_t window_ticks, size_t n_events_max)
 	return live;
 }
 
-static void test_two_live_jobs_are_analysed_apart(void **state)
+TEST(two_live_jobs_are_analysed_apart)
 {
 	struct live *live = live_make(1000000, 0);
 	struct analysis *a, *b;
@@ -82,7 +82,7 @@ static struct event found_alive(uint32_t tgid)
 }
 
 /* Processes that are found when a job is attached belong to that job, and to no job once it is gone. */
-static void test_found_processes_belong_to_the_attached_job(void **state)
+TEST(found_processes_belong_to_the_attached_job)
 {
 	struct live *live = live_make(1000000, 0);
 	struct event first = found_alive(5001), second = found_alive(5002), late = found_alive(5003);
@@ -105,7 +105,7 @@ static void test_found_processes_belong_to_the_attached_job(void **state)
 
 /* A new process belongs to its parent's job, whichever process had its number before. The record of that
  * one's end was lost. */
-static void test_a_number_is_used_again(void **state)
+TEST(a_number_is_used_again)
 {
 	struct live *live = live_make(1000000, 0);
 	struct event event = {.type = EVENT_FORK, .tid = TRAINER, .tgid = TRAINER, .end_ns = 1};
@@ -130,7 +130,7 @@ static void test_a_number_is_used_again(void **state)
 	live_free(live);
 }
 
-static void test_what_was_long_ago_does_not_count(void **state)
+TEST(what_was_long_ago_does_not_count)
 {
 	struct live *live = live_make(20000, 0);
 
@@ -146,7 +146,7 @@ static void test_what_was_long_ago_does_not_count(void **state)
 	live_free(live);
 }
 
-static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
+TEST(children_belong_to_the_job_and_strangers_do_not)
 {
 	struct live *live = live_make(1000000, 0);
 
@@ -165,7 +165,7 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 }
 
 /* Ten thousand short-lived processes leave nothing behind. A full list makes the window shorter. */
-static void test_memory_is_bounded(void **state)
+TEST(memory_is_bounded)
 {
 	struct live *live = live_make(1000, 2000);
 	struct analysis *analysis;
@@ -186,10 +186,3 @@ static void test_memory_is_bounded(void **state)
 	live_free(live);
 	live_free(NULL);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_two_live_jobs_are_analysed_apart),
-	   cmocka_unit_test(test_found_processes_belong_to_the_attached_job),
-	   cmocka_unit_test(test_a_number_is_used_again),
-	   cmocka_unit_test(test_what_was_long_ago_does_not_count),
-	   cmocka_unit_test(test_children_belong_to_the_job_and_strangers_do_not),
-	   cmocka_unit_test(test_memory_is_bounded))

@@ -58,7 +58,7 @@ static void thread_steps(void)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 }
 
-static void test_a_job_with_loader_threads_is_understood(void **state)
+TEST(a_job_with_loader_threads_is_understood)
 {
 	script_reset();
 	thread_steps();
@@ -73,7 +73,7 @@ static void test_a_job_with_loader_threads_is_understood(void **state)
 }
 
 /* A thread that reads files now and then, but ends none of the trainer's sleeps, is no loader. */
-static void test_monitor_is_no_loader(void **state)
+TEST(monitor_is_no_loader)
 {
 	script_reset();
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -112,7 +112,7 @@ static void lock_steps(uint64_t operation, uint64_t ticks)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 }
 
-static void test_trainer_waits_for_the_lock(void **state)
+TEST(trainer_waits_for_the_lock)
 {
 	script_reset();
 	lock_steps(WAIT_TIMED, GIL_TICKS);
@@ -126,7 +126,7 @@ static void test_trainer_waits_for_the_lock(void **state)
 }
 
 /* The same sleeps are another kind of lock if they last for other times, or have no timeout. */
-static void test_sleeps_of_other_lengths_are_other_locks(void **state)
+TEST(sleeps_of_other_lengths_are_other_locks)
 {
 	script_reset();
 	lock_steps(WAIT_FOREVER, GIL_TICKS);
@@ -142,7 +142,7 @@ static void test_sleeps_of_other_lengths_are_other_locks(void **state)
 
 /* Two workers, of which worker 1 is slow every other step. In next() the trainer reads worker 0's batch at
  * 300, which is not due, and worker 1's at 800. The next step finds worker 0's batch ready. */
-static void test_head_of_line(void **state)
+TEST(head_of_line)
 {
 	script_reset();
 	for (uint64_t i = 0; i < STEPS; i += 2) {
@@ -168,7 +168,7 @@ static void test_head_of_line(void **state)
 }
 
 /* One worker's result may come in several messages, of which the last one is late. */
-static void test_one_worker_holds_nobody_up(void **state)
+TEST(one_worker_holds_nobody_up)
 {
 	script_reset();
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -210,7 +210,7 @@ static void rank_steps(uint32_t trainer, uint64_t read_ticks)
 	script_exit(&s, trainer, 1000 * (STEPS + 2));
 }
 
-static void test_the_slowest_rank_is_a_straggler(void **state)
+TEST(the_slowest_rank_is_a_straggler)
 {
 	script_reset();
 	rank_steps(TRAINER, 100);
@@ -236,7 +236,7 @@ static void test_the_slowest_rank_is_a_straggler(void **state)
 	assert_non_null(strstr(analysis->note, "400"));
 }
 
-static void test_equal_ranks_have_no_straggler(void **state)
+TEST(equal_ranks_have_no_straggler)
 {
 	script_reset();
 	rank_steps(TRAINER, 300);
@@ -255,7 +255,7 @@ static void test_equal_ranks_have_no_straggler(void **state)
 
 /* A child that answers over pipes and ends is no worker, and neither is another such child with the same
  * PID. */
-static void test_children_that_answer(void **state)
+TEST(children_that_answer)
 {
 	script_reset();
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -287,7 +287,7 @@ static void test_children_that_answer(void **state)
 }
 
 /* The first next() checks after a while whether the workers live, which is still one wait. */
-static void test_first_next_in_pieces(void **state)
+TEST(first_next_in_pieces)
 {
 	script_reset();
 	script_off(&s, TRAINER, 11, 1000, 1000, 0x1, TIMER_WOKE);
@@ -310,7 +310,7 @@ static void test_first_next_in_pieces(void **state)
 	assert_int_equal(analysis->window.begin_ns, at(10));
 }
 
-static void test_an_unknown_trainer_is_refused(void **state)
+TEST(an_unknown_trainer_is_refused)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .trainer_tid = 999};
 	struct analysis *analysis = NULL;
@@ -373,7 +373,7 @@ static void validated_steps(void)
 	script_exit(&s, TRAINER, now + 1000);
 }
 
-static void test_a_validation_s_workers_feed_no_step(void **state)
+TEST(a_validation_s_workers_feed_no_step)
 {
 	bool counted = false;
 
@@ -391,12 +391,3 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 	assert_true(counted);
 	assert_int_equal(analysis->parts.head_of_line_ns, 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_job_with_loader_threads_is_understood),
-	   cmocka_unit_test(test_monitor_is_no_loader), cmocka_unit_test(test_trainer_waits_for_the_lock),
-	   cmocka_unit_test(test_sleeps_of_other_lengths_are_other_locks),
-	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_one_worker_holds_nobody_up),
-	   cmocka_unit_test(test_the_slowest_rank_is_a_straggler),
-	   cmocka_unit_test(test_equal_ranks_have_no_straggler), cmocka_unit_test(test_children_that_answer),
-	   cmocka_unit_test(test_first_next_in_pieces), cmocka_unit_test(test_an_unknown_trainer_is_refused),
-	   cmocka_unit_test(test_a_validation_s_workers_feed_no_step))

@@ -115,7 +115,7 @@ static void check_parts(const struct plan_cluster *on, const struct plan_job *jo
 }
 
 /* Nobody is given cores that slow it down, and both sides of a gain are measured or interpolated. */
-static void test_speeds_are_those_of_the_cores_that_a_job_gets(void **state)
+TEST(speeds_are_those_of_the_cores_that_a_job_gets)
 {
 	const double at[] = {1, 2, 4, 8}, all = GIB, fall[] = {900, 800, 400, 100},
 		     rise[] = {100, 200, 390, 700};
@@ -140,7 +140,7 @@ static void test_speeds_are_those_of_the_cores_that_a_job_gets(void **state)
 	assert_float_equal(plan_proportional(&parts, &two, &job).speed, 0, 0);
 }
 
-static void test_no_node_gives_more_than_it_has(void **state)
+TEST(no_node_gives_more_than_it_has)
 {
 	const struct plan_nodes kinds[] = {{3, 4, 10, 100 * GIB}, {2, 8, 64, 400 * GIB}};
 	const struct plan_cluster mixed = {.kinds = kinds, .n_kinds = 2, .core_step = 1};
@@ -166,7 +166,7 @@ static void test_no_node_gives_more_than_it_has(void **state)
 		}
 }
 
-static void test_nobody_is_slower_than_with_its_proportional_share(void **state)
+TEST(nobody_is_slower_than_with_its_proportional_share)
 {
 	struct plan_job jobs[N_JOBS];
 	struct plan plan, equal;
@@ -185,7 +185,7 @@ static void test_nobody_is_slower_than_with_its_proportional_share(void **state)
 }
 
 /* Jobs of one and a half nodes, of two, and of one accelerator, which fill the cluster. */
-static void test_nobody_loses_where_jobs_have_several_nodes(void **state)
+TEST(nobody_loses_where_jobs_have_several_nodes)
 {
 	static double many_cores[N_CORES], much_memory[N_MEMORY];
 	struct plan_job jobs[24];
@@ -221,7 +221,7 @@ static void test_nobody_loses_where_jobs_have_several_nodes(void **state)
 	}
 }
 
-static void test_a_job_of_unknown_sensitivity_keeps_its_proportional_share(void **state)
+TEST(a_job_of_unknown_sensitivity_keeps_its_proportional_share)
 {
 	struct plan_job jobs[8];
 	struct plan plan;
@@ -244,7 +244,7 @@ static void test_a_job_of_unknown_sensitivity_keeps_its_proportional_share(void 
 	plan_free(&plan);
 }
 
-static void test_cores_that_one_job_does_not_need_speed_up_its_neighbour(void **state)
+TEST(cores_that_one_job_does_not_need_speed_up_its_neighbour)
 {
 	const struct plan_nodes node = {1, 2, 4, 125 * GIB};
 	const struct plan_cluster one = {.kinds = &node, .n_kinds = 1, .core_step = 1};
@@ -262,7 +262,7 @@ static void test_cores_that_one_job_does_not_need_speed_up_its_neighbour(void **
 	plan_free(&plan);
 }
 
-static void test_earlier_jobs_get_the_accelerators(void **state)
+TEST(earlier_jobs_get_the_accelerators)
 {
 	const struct plan_nodes node = {1, 4, 12, 250 * GIB};
 	const struct plan_cluster one = {.kinds = &node, .n_kinds = 1, .core_step = 1};
@@ -287,7 +287,7 @@ static void test_earlier_jobs_get_the_accelerators(void **state)
 	    4);
 }
 
-static void test_nodes_of_several_sizes_have_one_measure_of_speed(void **state)
+TEST(nodes_of_several_sizes_have_one_measure_of_speed)
 {
 	const struct plan_nodes kinds[] = {{2, 4, 8, 250 * GIB}, {2, 4, 24, 500 * GIB}};
 	const struct plan_cluster mixed = {.kinds = kinds, .n_kinds = 2, .core_step = 1};
@@ -310,7 +310,7 @@ static void test_nodes_of_several_sizes_have_one_measure_of_speed(void **state)
 
 #define OPTIMUM_RATIO 0.97
 
-static void test_the_tuned_plan_is_near_the_optimum_of_the_linear_programme(void **state)
+TEST(the_tuned_plan_is_near_the_optimum_of_the_linear_programme)
 {
 	struct plan_job jobs[N_JOBS];
 	double total, worst = 2;
@@ -337,7 +337,7 @@ static void test_the_tuned_plan_is_near_the_optimum_of_the_linear_programme(void
 		fail_msg("the worst plan has %.4f of the optimum", worst);
 }
 
-static void test_bad_clusters_are_refused(void **state)
+TEST(bad_clusters_are_refused)
 {
 	const struct plan_job job = job_of(0, 1);
 	struct plan_nodes none = eight;
@@ -350,7 +350,7 @@ static void test_bad_clusters_are_refused(void **state)
 
 /* Synergy's setting (its section 5): 16 nodes, 9 single-accelerator jobs per hour, of which 20 % read images,
  * 70 % language and 10 % speech. Equal shares are overloaded; tuned ones are not. */
-static void test_tuned_shares_shorten_completion_in_the_published_setting(void **state)
+TEST(tuned_shares_shorten_completion_in_the_published_setting)
 {
 	static const double weights[N_KINDS] = {8, 4, 8, 5, 70, 5};
 	struct plan_job kinds[N_KINDS];
@@ -388,7 +388,7 @@ static void test_tuned_shares_shorten_completion_in_the_published_setting(void *
 }
 
 /* Jobs of one accelerator lie on all nodes, where one of two nodes finds no whole ones. */
-static void test_small_jobs_move_out_of_the_way_of_large_ones(void **state)
+TEST(small_jobs_move_out_of_the_way_of_large_ones)
 {
 	const struct plan_job kinds[] = {job_of(4, 1), job_of(4, 16)};
 	const struct plan_arrival arrivals[] = {{&kinds[0], 30}, {&kinds[1], 1}};
@@ -410,16 +410,3 @@ static void test_small_jobs_move_out_of_the_way_of_large_ones(void **state)
 		assert_true(s == PLAN_TUNE ? 1.2 * move.mean_s < stay.mean_s : move.mean_s <= stay.mean_s);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_small_jobs_move_out_of_the_way_of_large_ones),
-	   cmocka_unit_test(test_no_node_gives_more_than_it_has),
-	   cmocka_unit_test(test_speeds_are_those_of_the_cores_that_a_job_gets),
-	   cmocka_unit_test(test_nobody_is_slower_than_with_its_proportional_share),
-	   cmocka_unit_test(test_nobody_loses_where_jobs_have_several_nodes),
-	   cmocka_unit_test(test_a_job_of_unknown_sensitivity_keeps_its_proportional_share),
-	   cmocka_unit_test(test_cores_that_one_job_does_not_need_speed_up_its_neighbour),
-	   cmocka_unit_test(test_earlier_jobs_get_the_accelerators),
-	   cmocka_unit_test(test_the_tuned_plan_is_near_the_optimum_of_the_linear_programme),
-	   cmocka_unit_test(test_nodes_of_several_sizes_have_one_measure_of_speed),
-	   cmocka_unit_test(test_bad_clusters_are_refused),
-	   cmocka_unit_test(test_tuned_shares_shorten_completion_in_the_published_setting))

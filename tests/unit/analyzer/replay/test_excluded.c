@@ -46,7 +46,7 @@ static void check_excluded(const struct analysis *analysis, size_t n)
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.1, 0.02);
 }
 
-static void test_validation_stands_apart_from_training(void **state)
+TEST(validation_stands_apart_from_training)
 {
 	uint64_t tick = steps(10);
 
@@ -64,7 +64,7 @@ static void test_validation_stands_apart_from_training(void **state)
 }
 
 /* The validation pass at the job's end has no step after it, and is not tear-down. */
-static void test_the_last_validation(void **state)
+TEST(the_last_validation)
 {
 	uint64_t tick = 1000 * STEPS;
 
@@ -85,7 +85,7 @@ static void test_the_last_validation(void **state)
 }
 
 /* With workers, a step begins where the trainer first polls for a result, which is within next(). */
-static void test_validation_with_workers(void **state)
+TEST(validation_with_workers)
 {
 	uint64_t tick = 0;
 
@@ -114,7 +114,7 @@ static void test_validation_with_workers(void **state)
 
 /* An epoch's end is one more next() and no validation. The same holds for a second loader, from which the job
  * takes a batch in each step. */
-static void test_an_epoch_s_end_is_no_validation(void **state)
+TEST(an_epoch_s_end_is_no_validation)
 {
 	uint64_t tick = steps(10);
 
@@ -162,7 +162,7 @@ static struct analysis *analyse(void)
 			      &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
 }
 
-static void test_compiling_stands_apart_from_training(void **state)
+TEST(compiling_stands_apart_from_training)
 {
 	uint64_t tick = steps(10);
 
@@ -183,7 +183,7 @@ static void test_compiling_stands_apart_from_training(void **state)
 
 /* Compiling is one share, whether the trainer is on a CPU, without one, or asleep. It counts neither as
  * computing nor as a lack of cores that would come again. */
-static void test_compiling_is_one_share(void **state)
+TEST(compiling_is_one_share)
 {
 	uint64_t tick = 0;
 
@@ -209,7 +209,7 @@ static void test_compiling_is_one_share(void **state)
 }
 
 /* Another thread of the trainer's process compiles, while the trainer waits for it or continues. */
-static void test_a_thread_compiles(void **state)
+TEST(a_thread_compiles)
 {
 	enum { HELPER = TRAINER + 2 };
 	uint64_t tick = steps(10);
@@ -228,7 +228,7 @@ static void test_a_thread_compiles(void **state)
 
 /* A compiler recurses. The frames around the recorded ones are then unknown, and do not end compiling. A
  * stack that could not be read does not end it, either. */
-static void test_deep_stacks_end_nothing(void **state)
+TEST(deep_stacks_end_nothing)
 {
 	uint64_t tick = steps(10);
 
@@ -242,7 +242,7 @@ static void test_deep_stacks_end_nothing(void **state)
 }
 
 /* Compiling that cannot be seen is not 0. Its time is in other shares. */
-static void test_no_python_stacks(void **state)
+TEST(no_python_stacks)
 {
 	steps(10);
 	sample_steps(10, 0);
@@ -264,7 +264,7 @@ static void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
 
 /* A file that a compiler writes, by itself or in processes that it starts, is no checkpoint. A file written
  * after compiling is one. */
-static void test_a_compiler_s_files(void **state)
+TEST(a_compiler_s_files)
 {
 	enum { CHILD = 300 };
 	uint64_t tick = steps(10);
@@ -294,7 +294,7 @@ static void test_a_compiler_s_files(void **state)
 
 /* With 20 s of training after 40 s of compiling, the verdict of device-bound is uncertain, and the report
  * says so. */
-static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **state)
+TEST(a_job_that_mostly_compiles_is_not_surely_device_bound)
 {
 	enum { COMPILE_TICKS = 40000, STEP_TICKS = 1000 };
 	uint64_t tick = 0;
@@ -324,7 +324,7 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 
 /* Predictions of recurring work leave out compiling. That holds if a step compiles so briefly that it is like
  * the others. It also holds if so few steps do not compile that none is left out. */
-static void test_predictions_are_without_compiling(void **state)
+TEST(predictions_are_without_compiling)
 {
 	uint64_t tick = steps(STEPS);
 	struct analysis *before = analyse(), *analysis;
@@ -352,22 +352,7 @@ static void test_predictions_are_without_compiling(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_validation_stands_apart_from_training),
-	    cmocka_unit_test(test_the_last_validation),
-	    cmocka_unit_test(test_validation_with_workers),
-	    cmocka_unit_test(test_an_epoch_s_end_is_no_validation),
-	    cmocka_unit_test(test_compiling_stands_apart_from_training),
-	    cmocka_unit_test(test_compiling_is_one_share),
-	    cmocka_unit_test(test_a_thread_compiles),
-	    cmocka_unit_test(test_deep_stacks_end_nothing),
-	    cmocka_unit_test(test_no_python_stacks),
-	    cmocka_unit_test(test_a_compiler_s_files),
-	    cmocka_unit_test(test_a_job_that_mostly_compiles_is_not_surely_device_bound),
-	    cmocka_unit_test(test_predictions_are_without_compiling),
-	};
-
 	for (size_t i = 0; i < METADATA_STACK_FRAMES_MAX; i++)
 		deep[i] = training[0];
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

@@ -50,7 +50,7 @@ static struct plant *plant_new(size_t n_steps)
 	return &plant;
 }
 
-static void test_the_warm_up_is_left_out_of_forecasts(void **state)
+TEST(the_warm_up_is_left_out_of_forecasts)
 {
 	const size_t n_warmups[] = {0, 1, 7, STEPS - 1};
 
@@ -70,7 +70,7 @@ static void test_the_warm_up_is_left_out_of_forecasts(void **state)
 }
 
 /* If all steps are warm-up, there is nothing to compare. The same holds for a job without steps. */
-static void test_no_steady_step(void **state)
+TEST(no_steady_step)
 {
 	const size_t n_steps[] = {0, 1, 5, STEPS};
 
@@ -88,7 +88,7 @@ static void test_no_steady_step(void **state)
 		}
 }
 
-static void test_a_short_job_keeps_its_first_step(void **state)
+TEST(a_short_job_keeps_its_first_step)
 {
 	struct plant *plant = plant_new(5);
 	struct forecast forecast;
@@ -119,7 +119,7 @@ static void answer(double cores_limit, double own_limit, const struct model_scen
 }
 
 /* Neighbours, and other threads of the job, have cores that the replay gives to workers. */
-static void test_workers_have_no_more_than_the_cores(void **state)
+TEST(workers_have_no_more_than_the_cores)
 {
 	struct model_scenario scenario = model_scenario_recorded();
 	struct forecast_point point;
@@ -147,7 +147,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 }
 
 /* The replay leaves out the time in which steps compiled, since later steps will not compile again. */
-static void test_compiling_is_left_out(void **state)
+TEST(compiling_is_left_out)
 {
 	struct plant *plant = plant_new(STEPS);
 	struct forecast forecast;
@@ -165,7 +165,7 @@ static void test_compiling_is_left_out(void **state)
 }
 
 /* Without workers the recording does not show how cores slow each other down. */
-static void test_first_workers_may_slow_each_other_down(void **state)
+TEST(first_workers_may_slow_each_other_down)
 {
 	struct model_scenario scenario = model_scenario_recorded();
 	struct plant *plant = plant_new(STEPS);
@@ -187,7 +187,7 @@ static void test_first_workers_may_slow_each_other_down(void **state)
 
 /* A model of the server that explains the recording is used, with saved-up bandwidth if necessary. Without
  * such a model, the recorded latencies stay. */
-static void test_a_server_s_rate_is_taken_where_it_explains_the_steps(void **state)
+TEST(a_server_s_rate_is_taken_where_it_explains_the_steps)
 {
 	struct plant *plant = plant_new(STEPS);
 	struct forecast forecast;
@@ -204,10 +204,3 @@ static void test_a_server_s_rate_is_taken_where_it_explains_the_steps(void **sta
 	assert_float_equal(forecast.error_ratio, 0, 1e-6);
 	forecast_free(&forecast);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_workers_have_no_more_than_the_cores),
-	   cmocka_unit_test(test_the_warm_up_is_left_out_of_forecasts), cmocka_unit_test(test_no_steady_step),
-	   cmocka_unit_test(test_a_short_job_keeps_its_first_step),
-	   cmocka_unit_test(test_compiling_is_left_out),
-	   cmocka_unit_test(test_first_workers_may_slow_each_other_down),
-	   cmocka_unit_test(test_a_server_s_rate_is_taken_where_it_explains_the_steps))

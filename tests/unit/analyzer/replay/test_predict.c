@@ -188,7 +188,7 @@ static void check_fetch(const struct loader *loader)
 }
 
 /* Compares with the measurements of three runs, for every overlap of reading, computing and training. */
-static void test_fetch_is_what_free_reading_saves(void **state)
+TEST(fetch_is_what_free_reading_saves)
 {
 	static const uint64_t reads[] = {100, 800, 3000}, computes[] = {50, 700}, devices[] = {60, 400, 1500};
 
@@ -202,7 +202,7 @@ static void test_fetch_is_what_free_reading_saves(void **state)
 }
 
 /* With persistent workers, each epoch begins with an empty pipeline. */
-static void test_epochs_of_persistent_workers(void **state)
+TEST(epochs_of_persistent_workers)
 {
 	for (unsigned int w = 1; w <= WORKERS_MAX; w *= 2)
 		check_fetch(&(struct loader){.n_workers = w,
@@ -235,7 +235,7 @@ static void check_speedup(double found, double truth)
 }
 
 /* Each cell is the answer to the question about it, with the better number of workers. */
-static void test_a_grid_has_the_answers_of_its_cells(void **state)
+TEST(a_grid_has_the_answers_of_its_cells)
 {
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
@@ -274,7 +274,7 @@ static void test_a_grid_has_the_answers_of_its_cells(void **state)
 #define OTHER_PROCESS 900
 
 /* Another process of the job has one of two cores, which the replay would give to workers. */
-static void test_what_if_promises_no_more_than_the_advice(void **state)
+TEST(what_if_promises_no_more_than_the_advice)
 {
 	const struct loader here = {.n_workers = 1, .n_steps = STEPS, .compute = 1500, .device = 600};
 	struct what_if_question question = WHAT_IF_NOTHING;
@@ -303,7 +303,7 @@ static void test_what_if_promises_no_more_than_the_advice(void **state)
 }
 
 /* Compares with the changed job itself. */
-static void test_what_if_meets_the_changed_job(void **state)
+TEST(what_if_meets_the_changed_job)
 {
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
@@ -333,7 +333,7 @@ static void test_what_if_meets_the_changed_job(void **state)
 
 /* Each of n nodes needs only its share of the dataset. Its memory holds n times as much of that share as of
  * the dataset, and no chunk of it crosses the link. */
-static void test_nodes_need_their_own_lanes_alone(void **state)
+TEST(nodes_need_their_own_lanes_alone)
 {
 	const struct loader here = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 100, .device = 300};
@@ -355,7 +355,7 @@ static void test_nodes_need_their_own_lanes_alone(void **state)
 
 /* A worker that computes all the time hands over between two batches. With less to compute, it is as quick as
  * any. */
-static void test_handing_over_next_to_a_worker_that_always_computes(void **state)
+TEST(handing_over_next_to_a_worker_that_always_computes)
 {
 	const struct loader here = {
 	    .n_workers = 1, .n_steps = STEPS, .compute = 900, .device = 400, .locked = true};
@@ -386,7 +386,7 @@ static const struct analysis_action *action_with(const struct analysis *analysis
 	return NULL;
 }
 
-static void test_workers_that_start_anew_each_epoch(void **state)
+TEST(workers_that_start_anew_each_epoch)
 {
 	struct loader loader = {.n_workers = 2,
 				.n_steps = STEPS,
@@ -415,7 +415,7 @@ static void test_workers_that_start_anew_each_epoch(void **state)
 	analysis_free(analysis);
 }
 
-static void test_least_that_removes_the_stall(void **state)
+TEST(least_that_removes_the_stall)
 {
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 2000, .compute = 100, .device = 600};
@@ -467,7 +467,7 @@ static double cached_ratio(double read_batches)
 	return ratio;
 }
 
-static void test_a_quick_disk_is_no_cache(void **state)
+TEST(a_quick_disk_is_no_cache)
 {
 	assert_true(fabs(cached_ratio(NAN) - 0.25) < 0.02);
 	assert_true(fabs(cached_ratio(0.75 * STEPS) - 0.25) < 0.02);
@@ -476,7 +476,7 @@ static void test_a_quick_disk_is_no_cache(void **state)
 	assert_true(cached_ratio(3 * STEPS) < 0.02);
 }
 
-static void test_start_is_no_verdict(void **state)
+TEST(start_is_no_verdict)
 {
 	/* A loader that keeps up, but takes long to start. */
 	const struct loader loader = {
@@ -493,7 +493,7 @@ static void test_start_is_no_verdict(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 }
 
-static void test_losses_forbid_predictions(void **state)
+TEST(losses_forbid_predictions)
 {
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = 30, .read = 1000, .compute = 100, .device = 100};
@@ -507,7 +507,7 @@ static void test_losses_forbid_predictions(void **state)
 }
 
 /* The batches were not all seen, so the method is the critical path, and the report says why. */
-static void test_missing_batches_leave_the_walk(void **state)
+TEST(missing_batches_leave_the_walk)
 {
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = STEPS, .read = 1000, .compute = 500, .device = 100};
@@ -530,7 +530,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 }
 
 /* The advice to record a served job again is not given, since that would give the same result. */
-static void test_a_served_job_says_why_not(void **state)
+TEST(a_served_job_says_why_not)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -548,7 +548,7 @@ static void test_a_served_job_says_why_not(void **state)
 
 /* The trainer makes its batches with the threads of a library, as tokenizers do. A worker would use one
  * thread, and so gain less than it would if the trainer's sleep took no core. */
-static void test_threads_that_help_the_trainer(void **state)
+TEST(threads_that_help_the_trainer)
 {
 	struct what_if_question question = WHAT_IF_NOTHING;
 	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 2, .what_if = &question};
@@ -578,18 +578,3 @@ static void test_threads_that_help_the_trainer(void **state)
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_true(analysis->actions[i].gain.value < 1.5);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),
-	   cmocka_unit_test(test_threads_that_help_the_trainer),
-	   cmocka_unit_test(test_what_if_promises_no_more_than_the_advice),
-	   cmocka_unit_test(test_a_served_job_says_why_not),
-	   cmocka_unit_test(test_epochs_of_persistent_workers),
-	   cmocka_unit_test(test_a_grid_has_the_answers_of_its_cells),
-	   cmocka_unit_test(test_what_if_meets_the_changed_job),
-	   cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
-	   cmocka_unit_test(test_handing_over_next_to_a_worker_that_always_computes),
-	   cmocka_unit_test(test_workers_that_start_anew_each_epoch),
-	   cmocka_unit_test(test_least_that_removes_the_stall),
-	   cmocka_unit_test(test_a_quick_disk_is_no_cache), cmocka_unit_test(test_start_is_no_verdict),
-	   cmocka_unit_test(test_losses_forbid_predictions),
-	   cmocka_unit_test(test_missing_batches_leave_the_walk))

@@ -70,7 +70,7 @@ static void stage_free(struct stage *stage)
 	scene_free(&stage->scene);
 }
 
-static void test_without_waits_nothing_is_split(void **state)
+TEST(without_waits_nothing_is_split)
 {
 	struct stage *stage = stage_new(LOADER_NONE);
 
@@ -82,7 +82,7 @@ static void test_without_waits_nothing_is_split(void **state)
 }
 
 /* The trainer's own file calls are fetch, cut at the ends of the wait. */
-static void test_own_file_calls_are_fetch(void **state)
+TEST(own_file_calls_are_fetch)
 {
 	struct stage *stage = stage_new(LOADER_INLINE);
 
@@ -101,7 +101,7 @@ static void test_own_file_calls_are_fetch(void **state)
 }
 
 /* Fetch is the time from each MARK_WAIT_BEGIN of libdiesel to its end, if the wait was for chunks. */
-static void test_libdiesel_s_marks_say_what_is_fetch(void **state)
+TEST(libdiesel_s_marks_say_what_is_fetch)
 {
 	struct stage *stage = stage_new(LOADER_DIESEL);
 
@@ -150,7 +150,7 @@ static void check_walked(const struct stage *stage)
 				i >= 2 && i < 8 ? 300 : 0);
 }
 
-static void test_loader_threads_are_walked(void **state)
+TEST(loader_threads_are_walked)
 {
 	struct stage *stage = stage_new(LOADER_THREADS);
 
@@ -161,7 +161,7 @@ static void test_loader_threads_are_walked(void **state)
 }
 
 /* If the batches of workers cannot be replayed, the critical path of each wait is followed by itself. */
-static void test_workers_without_replay(void **state)
+TEST(workers_without_replay)
 {
 	struct stage *stage = stage_new(LOADER_WORKERS);
 
@@ -186,7 +186,7 @@ static void test_workers_without_replay(void **state)
 }
 
 /* A gap of the recording covers the whole window, so nothing was observed. */
-static void test_an_unobserved_window_is_walked(void **state)
+TEST(an_unobserved_window_is_walked)
 {
 	struct stage *stage = stage_new(LOADER_WORKERS);
 
@@ -291,7 +291,7 @@ static void plant_split(struct plant *plant)
 }
 
 /* If reading took no time, each step would take 3 ms less, so that much of each wait is fetching. */
-static void test_time_saved_in_the_replay_is_fetch(void **state)
+TEST(time_saved_in_the_replay_is_fetch)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
@@ -312,7 +312,7 @@ static void test_time_saved_in_the_replay_is_fetch(void **state)
 
 /* A replay that is up to a tenth off, in either direction, is trusted. Its saving is then a part of the
  * recorded time. */
-static void test_a_replay_up_to_a_tenth_off_is_believed(void **state)
+TEST(a_replay_up_to_a_tenth_off_is_believed)
 {
 	const struct {
 		double off;
@@ -331,7 +331,7 @@ static void test_a_replay_up_to_a_tenth_off_is_believed(void **state)
 }
 
 /* Recorded latencies do not reproduce the recording, but a server model with 8 ms per read does. */
-static void test_replay_with_a_server(void **state)
+TEST(replay_with_a_server)
 {
 	for (int i = 0; i < 2; i++) {
 		struct plant *plant = plant_new(i ? 8 * MS : 3 * MS, i ? 1 : 18.0 / 13);
@@ -352,7 +352,7 @@ static void test_replay_with_a_server(void **state)
 
 /* The saving exceeds the wait of a step. The rest goes to steps with unused wait time, and never exceeds
  * that. */
-static void test_steps_get_no_more_fetch_than_they_waited(void **state)
+TEST(steps_get_no_more_fetch_than_they_waited)
 {
 	struct plant *plant = plant_new(9 * MS, 1);
 
@@ -388,7 +388,7 @@ static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 
 /* A saving that exceeds the waits of its steps goes first to other steps that read. The rest goes to steps
  * that do not, in proportion to their unused wait time. */
-static void test_surplus_goes_first_to_steps_that_read(void **state)
+TEST(surplus_goes_first_to_steps_that_read)
 {
 	const struct {
 		double latency_ns;
@@ -418,7 +418,7 @@ static void test_surplus_goes_first_to_steps_that_read(void **state)
 }
 
 /* The two waits of a step are split alike. A step without a wait gets nothing. */
-static void test_waits_of_a_step(void **state)
+TEST(waits_of_a_step)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
@@ -432,7 +432,7 @@ static void test_waits_of_a_step(void **state)
 	split_free(&plant->split);
 }
 
-static void test_damaged_batches_are_not_replayed(void **state)
+TEST(damaged_batches_are_not_replayed)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
@@ -445,7 +445,7 @@ static void test_damaged_batches_are_not_replayed(void **state)
 /* ---- the parts that a measurement combines ---- */
 
 /* A worker's messages are those of its own process, not of a later process with the same number. */
-static void test_messages_of_a_tgid_used_again(void **state)
+TEST(messages_of_a_tgid_used_again)
 {
 	const struct analysis_input input = {.root_tgid = TRAINER};
 	struct timeline *timeline = NULL;
@@ -484,16 +484,3 @@ static void test_messages_of_a_tgid_used_again(void **state)
 	measurement_free(&m);
 	timeline_free(timeline);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_without_waits_nothing_is_split),
-	   cmocka_unit_test(test_own_file_calls_are_fetch),
-	   cmocka_unit_test(test_libdiesel_s_marks_say_what_is_fetch),
-	   cmocka_unit_test(test_loader_threads_are_walked), cmocka_unit_test(test_workers_without_replay),
-	   cmocka_unit_test(test_an_unobserved_window_is_walked),
-	   cmocka_unit_test(test_time_saved_in_the_replay_is_fetch),
-	   cmocka_unit_test(test_a_replay_up_to_a_tenth_off_is_believed),
-	   cmocka_unit_test(test_replay_with_a_server),
-	   cmocka_unit_test(test_steps_get_no_more_fetch_than_they_waited),
-	   cmocka_unit_test(test_surplus_goes_first_to_steps_that_read),
-	   cmocka_unit_test(test_waits_of_a_step), cmocka_unit_test(test_damaged_batches_are_not_replayed),
-	   cmocka_unit_test(test_messages_of_a_tgid_used_again))

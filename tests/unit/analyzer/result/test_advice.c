@@ -74,7 +74,7 @@ static struct predictions no_predictions(void)
 }
 
 /* Half the computing per batch makes no job more than twice as fast, however long it waits. */
-static void test_half_is_worth_two_at_most(void **state)
+TEST(half_is_worth_two_at_most)
 {
 	for (unsigned int prep = 10; prep < 100; prep++) {
 		struct analysis analysis = job(LOADER_WORKERS, 0, prep);
@@ -85,7 +85,7 @@ static void test_half_is_worth_two_at_most(void **state)
 	}
 }
 
-static void test_a_job_that_prepares_in_the_trainer(void **state)
+TEST(a_job_that_prepares_in_the_trainer)
 {
 	struct analysis analysis = job(LOADER_DIESEL, 0, 77);
 
@@ -105,7 +105,7 @@ static void test_a_job_that_prepares_in_the_trainer(void **state)
 	assert_null(advise(&analysis, "num_workers"));
 }
 
-static void test_workers_are_those_of_the_what_if(void **state)
+TEST(workers_are_those_of_the_what_if)
 {
 	struct what_if_point points[] = {{.x = 1, .speedup = {1, 0.9, 1.1}},
 					 {.x = 2, .speedup = {1.6, 1.4, 1.8}}};
@@ -124,7 +124,7 @@ static void test_workers_are_those_of_the_what_if(void **state)
 	assert_null(advise(&analysis, "instead of"));
 }
 
-static void test_what_the_model_says_is_in_vain_is_no_advice(void **state)
+TEST(what_the_model_says_is_in_vain_is_no_advice)
 {
 	struct what_if_point cache = {.x = 1, .speedup = {1.001, 0.98, 1.02}};
 	struct predictions predictions = no_predictions();
@@ -143,7 +143,7 @@ static void test_what_the_model_says_is_in_vain_is_no_advice(void **state)
 }
 
 /* Cores that other ranks use are not idle. */
-static void test_idle_cores_are_those_of_the_whole_job(void **state)
+TEST(idle_cores_are_those_of_the_whole_job)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 0, 50);
 
@@ -156,7 +156,7 @@ static void test_idle_cores_are_those_of_the_whole_job(void **state)
 	assert_non_null(advise(&analysis, "all cores are busy"));
 }
 
-static void test_workers_that_stay(void **state)
+TEST(workers_that_stay)
 {
 	struct predictions predictions = no_predictions();
 	struct analysis analysis = job(LOADER_WORKERS, 0, 50);
@@ -172,7 +172,7 @@ static void test_workers_that_stay(void **state)
 	assert_null(advise(&analysis, "persistent_workers"));
 }
 
-static void test_the_part_of_images(void **state)
+TEST(the_part_of_images)
 {
 	struct profile profile = {.n_samples = 1000};
 	struct estimate part;
@@ -199,7 +199,7 @@ static void test_the_part_of_images(void **state)
 	assert_float_equal(native_cost(0.8, 4), 0.4, 1e-9);
 }
 
-static void test_images_that_dieseld_could_decode(void **state)
+TEST(images_that_dieseld_could_decode)
 {
 	struct profile profile = {.n_samples = 1000, .images = {.n_decode = 700, .n_codec = 500}};
 	struct predictions predictions = no_predictions();
@@ -255,7 +255,7 @@ static void test_images_that_dieseld_could_decode(void **state)
 }
 
 /* With more actions than are shown, each has its own figure, and the most certain one comes first. */
-static void test_each_action_has_its_own_prediction(void **state)
+TEST(each_action_has_its_own_prediction)
 {
 	static const struct {
 		const char *words;
@@ -291,7 +291,7 @@ static void test_each_action_has_its_own_prediction(void **state)
 }
 
 /* An action that may gain nothing comes last, and is never the only one. */
-static void test_a_gain_that_may_be_none_comes_last(void **state)
+TEST(a_gain_that_may_be_none_comes_last)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 60, 20);
 	struct five five;
@@ -314,7 +314,7 @@ static void test_a_gain_that_may_be_none_comes_last(void **state)
 	assert_int_equal(analysis.actions[1].confidence, CONFIDENCE_LOW);
 }
 
-static void test_busy_cores_do_not_limit_the_gain_of_fewer_workers(void **state)
+TEST(busy_cores_do_not_limit_the_gain_of_fewer_workers)
 {
 	struct what_if_point points[] = {{.x = 1, .speedup = {1.5, 1.4, 1.6}},
 					 {.x = 2, .speedup = {1, 1, 1}}};
@@ -329,7 +329,7 @@ static void test_busy_cores_do_not_limit_the_gain_of_fewer_workers(void **state)
 	assert_float_equal(advise(&analysis, "Use 1 worker instead of 2")->gain.value, 1.5, 1e-9);
 }
 
-static void test_a_sampled_bound_is_called_about_right(void **state)
+TEST(a_sampled_bound_is_called_about_right)
 {
 	struct analysis analysis = job(LOADER_INLINE, 0, 47);
 
@@ -347,7 +347,7 @@ static void test_a_sampled_bound_is_called_about_right(void **state)
 }
 
 /* Each kind of data gets the advice that fits dieselctl pack. */
-static void test_what_pack_does_not_take_is_not_packed(void **state)
+TEST(what_pack_does_not_take_is_not_packed)
 {
 	static const struct {
 		const char *path, *wanted;
@@ -382,7 +382,7 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 }
 
 /* A small LMDB is read less than libraries and the shared memory of workers. */
-static void test_data_are_told_apart_from_libraries(void **state)
+TEST(data_are_told_apart_from_libraries)
 {
 	static const char *const others[] = {"/usr/lib/libtorch.so", "/usr/lib/libc.so.6", "/dev/shm/torch_1",
 					     "/usr/lib/a.cpython-311.pyc"};
@@ -400,7 +400,7 @@ static void test_data_are_told_apart_from_libraries(void **state)
 	}
 }
 
-static void test_files_of_one_sample_are_packed(void **state)
+TEST(files_of_one_sample_are_packed)
 {
 	struct page_cache_place files[] = {{.path = (char *)"/data/n01/1.JPEG", .used_bytes = 1000},
 					   {.path = (char *)"/data/n01/2.JPEG", .used_bytes = 1000},
@@ -416,7 +416,7 @@ static void test_files_of_one_sample_are_packed(void **state)
 }
 
 /* A lock is not a core. More processes help, more cores do not. */
-static void test_the_interpreter_lock(void **state)
+TEST(the_interpreter_lock)
 {
 	struct analysis analysis = job(LOADER_THREADS, 0, 10);
 
@@ -444,7 +444,7 @@ static void test_the_interpreter_lock(void **state)
 }
 
 /* Threads that hardly ran cannot have taken the trainer's core, even if nobody else is known to have it. */
-static void test_cores_that_nobody_is_known_to_have(void **state)
+TEST(cores_that_nobody_is_known_to_have)
 {
 	struct analysis analysis = job(LOADER_NONE, 0, 0);
 
@@ -462,7 +462,7 @@ static void test_cores_that_nobody_is_known_to_have(void **state)
 }
 
 /* Transforms of torchvision were seen, but none that dieseld runs. */
-static void test_images_whose_transforms_stay_in_python(void **state)
+TEST(images_whose_transforms_stay_in_python)
 {
 	struct profile profile = {.n_samples = 1000,
 				  .images = {.n_decode = 700, .n_codec = 500, .n_foreign = 200}};
@@ -505,7 +505,7 @@ static void check_verdict(const struct verdict_case *c)
 
 /* The verdict is never "device-bound" if the device has less than half of the time, or its time is
  * unknown. */
-static void test_verdicts_that_are_not_the_device_s(void **state)
+TEST(verdicts_that_are_not_the_device_s)
 {
 	static const struct verdict_case cases[] = {
 	    {5, 90, 5, 0, 0, 0, false, NAN, ANALYSIS_DEVICE_BOUND, NULL},
@@ -534,7 +534,7 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 }
 
 /* A lock that takes less time than the threshold for stalls still limits a job that is lock-bound. */
-static void test_a_lock_that_binds_comes_first(void **state)
+TEST(a_lock_that_binds_comes_first)
 {
 	struct predictions predictions = {.half_prep_speedup = {1.05, 1.04, 1.06}};
 	struct analysis analysis = job(LOADER_WORKERS, 0, 10);
@@ -550,7 +550,7 @@ static void test_a_lock_that_binds_comes_first(void **state)
 }
 
 /* A loop of the job's own has no num_workers, so the job needs a DataLoader first. */
-static void test_a_loader_of_the_job_s_own(void **state)
+TEST(a_loader_of_the_job_s_own)
 {
 	struct five five;
 	struct analysis analysis = job(LOADER_INLINE, 0, 50);
@@ -569,7 +569,7 @@ static void test_a_loader_of_the_job_s_own(void **state)
 
 /* Time that was not observed may be waiting. So the advice claims neither that there is nothing to gain, nor
  * a maximum. */
-static void test_an_unclear_job_is_looked_at_first(void **state)
+TEST(an_unclear_job_is_looked_at_first)
 {
 	struct analysis analysis = job(LOADER_NONE, 0, 0);
 
@@ -608,30 +608,8 @@ static bool trains_on(uint64_t await_ms)
 	return advise(&analysis, "Train on while a checkpoint is staged or written: waiting for that is ");
 }
 
-static void test_waits_for_a_save_are_to_be_overlapped(void **state)
+TEST(waits_for_a_save_are_to_be_overlapped)
 {
 	assert_true(trains_on(150));
 	assert_false(trains_on(30));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_waits_for_a_save_are_to_be_overlapped),
-	   cmocka_unit_test(test_half_is_worth_two_at_most),
-	   cmocka_unit_test(test_a_job_that_prepares_in_the_trainer),
-	   cmocka_unit_test(test_workers_are_those_of_the_what_if),
-	   cmocka_unit_test(test_what_the_model_says_is_in_vain_is_no_advice),
-	   cmocka_unit_test(test_idle_cores_are_those_of_the_whole_job),
-	   cmocka_unit_test(test_workers_that_stay), cmocka_unit_test(test_the_part_of_images),
-	   cmocka_unit_test(test_images_that_dieseld_could_decode),
-	   cmocka_unit_test(test_each_action_has_its_own_prediction),
-	   cmocka_unit_test(test_a_gain_that_may_be_none_comes_last),
-	   cmocka_unit_test(test_busy_cores_do_not_limit_the_gain_of_fewer_workers),
-	   cmocka_unit_test(test_a_sampled_bound_is_called_about_right),
-	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
-	   cmocka_unit_test(test_data_are_told_apart_from_libraries),
-	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
-	   cmocka_unit_test(test_cores_that_nobody_is_known_to_have),
-	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),
-	   cmocka_unit_test(test_verdicts_that_are_not_the_device_s),
-	   cmocka_unit_test(test_a_lock_that_binds_comes_first),
-	   cmocka_unit_test(test_a_loader_of_the_job_s_own),
-	   cmocka_unit_test(test_an_unclear_job_is_looked_at_first))

@@ -36,7 +36,7 @@ static struct analysis job(struct analysis_step *steps, size_t n, double fetch, 
 
 static struct analysis_step steps_a[200], steps_b[200];
 
-static void test_same_job_is_no_difference(void **state)
+TEST(same_job_is_no_difference)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 40, 2);
 	struct comparison made;
@@ -50,7 +50,7 @@ static void test_same_job_is_no_difference(void **state)
 
 /* Compiling and a validation pass do not count as slower steps. One-time costs are compared as parts of all
  * time. */
-static void test_what_is_apart_makes_no_difference(void **state)
+TEST(what_is_apart_makes_no_difference)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 40, 2);
 	struct comparison made;
@@ -76,7 +76,7 @@ static void test_what_is_apart_makes_no_difference(void **state)
 		    isnan(made.shares[SHARE_COMPILING].change.value));
 }
 
-static void test_a_faster_run_is_told_with_its_verdict(void **state)
+TEST(a_faster_run_is_told_with_its_verdict)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 0, 2);
 	struct comparison made;
@@ -93,7 +93,7 @@ static void test_a_faster_run_is_told_with_its_verdict(void **state)
 	assert_true(made.stall.significant);
 }
 
-static void test_same_answer_every_time(void **state)
+TEST(same_answer_every_time)
 {
 	struct analysis a = job(steps_a, 50, 40, 1), b = job(steps_b, 60, 38, 2);
 	struct comparison once, again;
@@ -103,7 +103,7 @@ static void test_same_answer_every_time(void **state)
 	assert_true(once.speed.low == again.speed.low && once.speed.high == again.speed.high);
 }
 
-static void test_warmup_is_left_out(void **state)
+TEST(warmup_is_left_out)
 {
 	struct analysis a = job(steps_a, 100, 40, 1), b = job(steps_b, 100, 40, 1);
 	struct comparison made;
@@ -115,7 +115,7 @@ static void test_warmup_is_left_out(void **state)
 	assert_true(fabs(made.speed.value - 1) < 0.02);
 }
 
-static void test_sampled_runs_compare_shares_and_no_speed(void **state)
+TEST(sampled_runs_compare_shares_and_no_speed)
 {
 	struct analysis a = job(steps_a, 100, 40, 1), b = job(steps_b, 100, 0, 1);
 	struct comparison made;
@@ -131,7 +131,7 @@ static void test_sampled_runs_compare_shares_and_no_speed(void **state)
 	assert_true(made.shares[SHARE_FETCH_STALL].significant);
 }
 
-static void test_an_insufficient_run_is_not_compared(void **state)
+TEST(an_insufficient_run_is_not_compared)
 {
 	struct analysis a = job(steps_a, 100, 40, 1), b = {.verdict = ANALYSIS_INSUFFICIENT};
 	struct comparison made;
@@ -139,10 +139,3 @@ static void test_an_insufficient_run_is_not_compared(void **state)
 	assert_int_equal(comparison_make(&a, &b, &made), -ENODATA);
 	assert_int_equal(comparison_make(&b, &a, &made), -ENODATA);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_same_job_is_no_difference),
-	   cmocka_unit_test(test_a_faster_run_is_told_with_its_verdict),
-	   cmocka_unit_test(test_what_is_apart_makes_no_difference),
-	   cmocka_unit_test(test_same_answer_every_time), cmocka_unit_test(test_warmup_is_left_out),
-	   cmocka_unit_test(test_sampled_runs_compare_shares_and_no_speed),
-	   cmocka_unit_test(test_an_insufficient_run_is_not_compared))

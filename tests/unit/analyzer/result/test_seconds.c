@@ -75,7 +75,7 @@ static struct job *job_new(void)
 	return job;
 }
 
-static void test_a_second_has_its_shares(void **state)
+TEST(a_second_has_its_shares)
 {
 	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_interval s = analysis_interval(&job->analysis, NS_PER_S, 2 * NS_PER_S);
@@ -94,7 +94,7 @@ static void test_a_second_has_its_shares(void **state)
 }
 
 /* Cuts through steps, segments and batches count only the parts within. */
-static void test_cut_steps_count_by_what_lies_within(void **state)
+TEST(cut_steps_count_by_what_lies_within)
 {
 	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_interval s = analysis_interval(&job->analysis, 25 * MS, 375 * MS);
@@ -108,7 +108,7 @@ static void test_cut_steps_count_by_what_lies_within(void **state)
 	assert_int_equal(s.worker_cpu_ns, (125 + 150) * MS);
 }
 
-static void test_time_in_a_gap_is_unknown(void **state)
+TEST(time_in_a_gap_is_unknown)
 {
 	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_interval s = analysis_interval(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
@@ -124,7 +124,7 @@ static void test_time_in_a_gap_is_unknown(void **state)
 	assert_int_equal(s.known_ns, 0);
 }
 
-static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
+TEST(one_step_in_twenty_is_beyond_the_percentile)
 {
 	_cleanup_(freep) struct job *job = job_new();
 
@@ -139,8 +139,3 @@ static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 	s = analysis_interval(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 	assert_float_equal(s.step_p95_s, 0.15, 1e-9);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_second_has_its_shares),
-	   cmocka_unit_test(test_cut_steps_count_by_what_lies_within),
-	   cmocka_unit_test(test_time_in_a_gap_is_unknown),
-	   cmocka_unit_test(test_one_step_in_twenty_is_beyond_the_percentile))

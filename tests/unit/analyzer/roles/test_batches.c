@@ -29,7 +29,7 @@ static void memory_steps(bool backward)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 }
 
-static void test_without_file_reads(void **state)
+TEST(without_file_reads)
 {
 	memory_steps(true);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -43,7 +43,7 @@ static void test_without_file_reads(void **state)
 }
 
 /* Reading within next() is fetch. Reading elsewhere is not. */
-static void test_reads_within_are_fetch(void **state)
+TEST(reads_within_are_fetch)
 {
 	memory_steps(true);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -56,7 +56,7 @@ static void test_reads_within_are_fetch(void **state)
 }
 
 /* torch.compile has processes that read pipes and answer over others, but outside of next(). */
-static void test_compilers_are_no_workers(void **state)
+TEST(compilers_are_no_workers)
 {
 	memory_steps(true);
 	script_fork(&s, TRAINER, WORKER, 0);
@@ -73,7 +73,7 @@ static void test_compilers_are_no_workers(void **state)
 }
 
 /* A dataset uses threads to read its samples. They end sleeps within next(), and so tell fetch from prep. */
-static void test_threads_within_next(void **state)
+TEST(threads_within_next)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -91,7 +91,7 @@ static void test_threads_within_next(void **state)
 }
 
 /* Without backward passes, each batch is a step. The next() that ends an epoch gives no batch. */
-static void test_without_backward_passes(void **state)
+TEST(without_backward_passes)
 {
 	memory_steps(false);
 	s.n--; /* drops the trainer's exit */
@@ -108,7 +108,7 @@ static void test_without_backward_passes(void **state)
 
 /* Four samples are each read for 100 and decoded for 50. Then comes a step of 400 that no record shows, but
  * that the rhythm of reads reveals. */
-static void test_rhythm_of_reads(void **state)
+TEST(rhythm_of_reads)
 {
 	script_begin(&s);
 	for (unsigned int step = 0; step < 3 * STEPS; step++)
@@ -129,7 +129,7 @@ static void test_rhythm_of_reads(void **state)
  * a step of 400. The pauses that separate steps are hardly an eighth of all pauses. One sample takes
  * longer than a step, as when the hypervisor had the core. That splits a step in two, and is not the end
  * of the job. */
-static void test_rhythm_with_reads_in_two_goes(void **state)
+TEST(rhythm_with_reads_in_two_goes)
 {
 	uint64_t tick = 0;
 
@@ -167,7 +167,7 @@ static void handover_steps(unsigned int n_steps, uint64_t end_tick)
 	script_exit(&s, TRAINER, end_tick);
 }
 
-static void test_handovers_of_a_thread(void **state)
+TEST(handovers_of_a_thread)
 {
 	handover_steps(3 * STEPS, 3000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -183,14 +183,14 @@ static void test_handovers_of_a_thread(void **state)
 
 /* If hand-overs happen only for a while, as during imports and compiling, no record shows what the trainer
  * does afterwards. */
-static void test_handovers_that_end(void **state)
+TEST(handovers_that_end)
 {
 	handover_steps(STEPS, 10000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 }
 
-static void test_unseen_data_leaves_the_gain_unsure(void **state)
+TEST(unseen_data_leaves_the_gain_unsure)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++)
@@ -219,7 +219,7 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
 
 /* Threads that read files and wake the trainer during its steps, as compiling does, are no loader, since
  * next() shows the loader. */
-static void test_other_threads_that_read(void **state)
+TEST(other_threads_that_read)
 {
 	const uint32_t thread = TRAINER + 2;
 
@@ -244,7 +244,7 @@ static void test_other_threads_that_read(void **state)
 }
 
 /* Marks that contradict each other are an end without a start, two starts, and an end that comes first. */
-static void test_marks_that_do_not_fit(void **state)
+TEST(marks_that_do_not_fit)
 {
 	memory_steps(false);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -254,11 +254,3 @@ static void test_marks_that_do_not_fit(void **state)
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_without_file_reads), cmocka_unit_test(test_reads_within_are_fetch),
-	   cmocka_unit_test(test_compilers_are_no_workers), cmocka_unit_test(test_threads_within_next),
-	   cmocka_unit_test(test_without_backward_passes),
-	   cmocka_unit_test(test_unseen_data_leaves_the_gain_unsure), cmocka_unit_test(test_rhythm_of_reads),
-	   cmocka_unit_test(test_rhythm_with_reads_in_two_goes), cmocka_unit_test(test_marks_that_do_not_fit),
-	   cmocka_unit_test(test_other_threads_that_read), cmocka_unit_test(test_handovers_of_a_thread),
-	   cmocka_unit_test(test_handovers_that_end))

@@ -37,7 +37,7 @@ static void check_no_loader(const struct roles *roles)
 	assert_null(roles->reader);
 }
 
-static void test_without_threads_nobody_trains(void **state)
+TEST(without_threads_nobody_trains)
 {
 	memset(&s, 0, sizeof(s));
 	_cleanup_(scene_free) struct scene scene = roles_for(TRAINER, 0);
@@ -46,7 +46,7 @@ static void test_without_threads_nobody_trains(void **state)
 	assert_int_equal(role_of(scene.timeline, &scene.roles, NULL), ROLE_OTHER);
 }
 
-static void test_a_thread_alone_trains(void **state)
+TEST(a_thread_alone_trains)
 {
 	script_begin(&s);
 	struct scene scene = roles_for(TRAINER, 0);
@@ -70,7 +70,7 @@ static void gpu_wait(uint32_t tid, uint64_t tick)
 
 /* The signs, strongest first, are an override, backward passes, marks, waits for a GPU, and being the root.
  * Each beats all weaker ones. */
-static void test_each_sign_of_training_beats_those_behind_it(void **state)
+TEST(each_sign_of_training_beats_those_behind_it)
 {
 	script_begin(&s);
 	script_add(&s, OTHER, EVENT_NAME, 0, 0);
@@ -105,7 +105,7 @@ static void test_each_sign_of_training_beats_those_behind_it(void **state)
 	assert_int_equal(trainer_for(TRAINER, 999), 400); /* no thread has that tid */
 }
 
-static void test_what_ends_its_steps(void **state)
+TEST(what_ends_its_steps)
 {
 	script_begin(&s);
 	script_mark(&s, TRAINER, 10, MARK_BATCH_END, 0);
@@ -125,7 +125,7 @@ static void test_what_ends_its_steps(void **state)
 }
 
 /* If a tid is used again, the trainer is the thread that trains, or else the last one with that tid. */
-static void test_trainer_with_a_tid_used_again(void **state)
+TEST(trainer_with_a_tid_used_again)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, OTHER, 10);
@@ -181,7 +181,7 @@ static void check_two_workers(const struct scene *scene)
 	assert_int_equal(roles_started_ns(roles, roles->trainer), 0);
 }
 
-static void test_workers_are_found_in_any_order_of_records(void **state)
+TEST(workers_are_found_in_any_order_of_records)
 {
 	worker_steps(2);
 	struct scene scene = scene_of(&s);
@@ -200,7 +200,7 @@ static void test_workers_are_found_in_any_order_of_records(void **state)
 }
 
 /* Other reads of pipes, and threads that wake the trainer, do not change the workers' roles. */
-static void test_workers_among_other_things(void **state)
+TEST(workers_among_other_things)
 {
 	worker_steps(2);
 	for (uint32_t i = 0; i < STEPS; i++) {
@@ -214,7 +214,7 @@ static void test_workers_among_other_things(void **state)
 }
 
 /* Without backward passes, the loaders cannot be told apart, so all of them count. */
-static void test_workers_without_steps(void **state)
+TEST(workers_without_steps)
 {
 	worker_steps(1);
 	for (size_t i = 0; i < s.n; i++)
@@ -226,7 +226,7 @@ static void test_workers_without_steps(void **state)
 	assert_int_equal(scene.roles.worker_loaders[0], 1);
 }
 
-static void test_the_pin_memory_thread_reads_results(void **state)
+TEST(the_pin_memory_thread_reads_results)
 {
 	worker_steps(1);
 	for (size_t i = 0; i < s.n; i++)
@@ -257,7 +257,7 @@ static struct scene helper_process(uint32_t n_answers, bool ends, uint32_t reade
 	return scene_of(&s);
 }
 
-static void test_processes_that_are_no_workers(void **state)
+TEST(processes_that_are_no_workers)
 {
 	const struct {
 		uint32_t n_answers;
@@ -286,7 +286,7 @@ static void test_processes_that_are_no_workers(void **state)
 }
 
 /* A spawned process gets its start data over another pipe. That is no index. */
-static void test_start_of_a_spawned_worker(void **state)
+TEST(start_of_a_spawned_worker)
 {
 	worker_steps(1);
 	script_call(&s, REQUESTER, 2, 3, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE + 50, 400);
@@ -297,7 +297,7 @@ static void test_start_of_a_spawned_worker(void **state)
 }
 
 /* The second epoch's worker has the tid of the first epoch's worker, and a shell has it afterwards. */
-static void test_tids_used_again(void **state)
+TEST(tids_used_again)
 {
 	worker_steps(1);
 	script_exit(&s, FEEDER, 7990);
@@ -334,7 +334,7 @@ static void move_results(size_t first, uint64_t inode)
 }
 
 /* Worker 0 feeds the first steps, worker 1 the next epoch's, and worker 2 none, because it validates. */
-static void test_loaders_by_epoch(void **state)
+TEST(loaders_by_epoch)
 {
 	size_t first;
 
@@ -361,7 +361,7 @@ static void test_loaders_by_epoch(void **state)
 }
 
 /* A loader has a pipe for each worker, and steps take from them in turn. */
-static void test_loader_with_a_pipe_for_each_worker(void **state)
+TEST(loader_with_a_pipe_for_each_worker)
 {
 	size_t first;
 
@@ -383,7 +383,7 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 }
 
 /* If next() makes the batch itself, other processes are not its workers. */
-static void test_next_that_makes_batches_has_no_workers(void **state)
+TEST(next_that_makes_batches_has_no_workers)
 {
 	worker_steps(1);
 	for (uint32_t i = 0; i < STEPS / 2 - 1; i++)
@@ -405,7 +405,7 @@ static void test_next_that_makes_batches_has_no_workers(void **state)
 	scene_free(&scene);
 }
 
-static void test_results_are_looked_up(void **state)
+TEST(results_are_looked_up)
 {
 	uint64_t inodes[] = {5, 7, UINT64_MAX};
 	struct roles roles = {.results = inodes, .n_results = 3};
@@ -419,21 +419,9 @@ static void test_results_are_looked_up(void **state)
 	assert_false(roles_is_result(&roles, 5));
 }
 
-static void test_each_role_has_its_own_name(void **state)
+TEST(each_role_has_its_own_name)
 {
 	for (int a = ROLE_OTHER; a <= ROLE_LOADER; a++)
 		for (int b = ROLE_OTHER; b < a; b++)
 			assert_string_not_equal(role_name((enum role)a), role_name((enum role)b));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_without_threads_nobody_trains), cmocka_unit_test(test_a_thread_alone_trains),
-	   cmocka_unit_test(test_each_sign_of_training_beats_those_behind_it),
-	   cmocka_unit_test(test_what_ends_its_steps), cmocka_unit_test(test_trainer_with_a_tid_used_again),
-	   cmocka_unit_test(test_workers_are_found_in_any_order_of_records),
-	   cmocka_unit_test(test_workers_among_other_things), cmocka_unit_test(test_workers_without_steps),
-	   cmocka_unit_test(test_the_pin_memory_thread_reads_results),
-	   cmocka_unit_test(test_processes_that_are_no_workers),
-	   cmocka_unit_test(test_start_of_a_spawned_worker), cmocka_unit_test(test_tids_used_again),
-	   cmocka_unit_test(test_loaders_by_epoch), cmocka_unit_test(test_loader_with_a_pipe_for_each_worker),
-	   cmocka_unit_test(test_next_that_makes_batches_has_no_workers),
-	   cmocka_unit_test(test_results_are_looked_up), cmocka_unit_test(test_each_role_has_its_own_name))

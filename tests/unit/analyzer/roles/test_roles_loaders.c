@@ -35,7 +35,7 @@ static enum role role_found(uint32_t tid)
 	return role;
 }
 
-static void test_a_thread_that_feeds_the_trainer_loads(void **state)
+TEST(a_thread_that_feeds_the_trainer_loads)
 {
 	thread_steps(STEPS, true);
 	struct scene scene = scene_of(&s);
@@ -50,7 +50,7 @@ static void test_a_thread_that_feeds_the_trainer_loads(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
 
-static void test_threads_that_load_nothing(void **state)
+TEST(threads_that_load_nothing)
 {
 	/* A thread that ends no sleep of the trainer is a monitor. */
 	thread_steps(STEPS, false);
@@ -67,7 +67,7 @@ static void test_threads_that_load_nothing(void **state)
 }
 
 /* In most steps the trainer reads by itself, so a thread that wakes it now and then is no loader. */
-static void test_trainer_that_reads_itself(void **state)
+TEST(trainer_that_reads_itself)
 {
 	thread_steps(20, true);
 	for (size_t i = 0; i < s.n; i++)
@@ -87,7 +87,7 @@ static void test_trainer_that_reads_itself(void **state)
 }
 
 /* A reader wakes a stage, which wakes the trainer. */
-static void test_a_reader_and_a_stage_both_load(void **state)
+TEST(a_reader_and_a_stage_both_load)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -111,7 +111,7 @@ static void test_a_reader_and_a_stage_both_load(void **state)
 }
 
 /* If next() makes the batch itself, threads count only for sleeps within it. */
-static void test_threads_within_next(void **state)
+TEST(threads_within_next)
 {
 	thread_steps(STEPS, true);
 	for (uint32_t i = 0; i < STEPS; i++) {
@@ -147,7 +147,7 @@ static void handovers(uint64_t n, uint64_t every_ticks, uint64_t life_ticks, boo
 	script_exit(&s, TRAINER, life_ticks);
 }
 
-static void test_handovers_without_steps(void **state)
+TEST(handovers_without_steps)
 {
 	const uint64_t hour_ticks = 3600 * NS_PER_S / TICK_NS;
 
@@ -166,8 +166,3 @@ static void test_handovers_without_steps(void **state)
 	handovers(11, hour_ticks / 4, 17 * hour_ticks / 4 - hour_ticks / 8, true);
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_thread_that_feeds_the_trainer_loads),
-	   cmocka_unit_test(test_threads_that_load_nothing), cmocka_unit_test(test_trainer_that_reads_itself),
-	   cmocka_unit_test(test_a_reader_and_a_stage_both_load), cmocka_unit_test(test_threads_within_next),
-	   cmocka_unit_test(test_handovers_without_steps))

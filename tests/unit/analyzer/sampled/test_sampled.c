@@ -134,7 +134,7 @@ static void workers_job(struct tape *tape, enum proc_wait trainer_waits, uint32_
 
 static const uint32_t worker_flags = SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY;
 
-static void test_a_sampled_job_waits_for_its_workers(void **state)
+TEST(a_sampled_job_waits_for_its_workers)
 {
 	struct tape tape = tape_make();
 
@@ -160,7 +160,7 @@ static void test_a_sampled_job_waits_for_its_workers(void **state)
 
 /* Reading is a third, but preparing by itself takes longer than the trainer's step, so only a part of the
  * wait is fetch. */
-static void test_workers_that_prepare_longer(void **state)
+TEST(workers_that_prepare_longer)
 {
 	struct tape tape = tape_make();
 
@@ -182,7 +182,7 @@ static void test_workers_that_prepare_longer(void **state)
 }
 
 /* The pin-memory thread waits at the pipe, and the trainer waits in a futex for that thread. */
-static void test_pin_memory_thread(void **state)
+TEST(pin_memory_thread)
 {
 	struct tape tape = tape_make();
 
@@ -203,7 +203,7 @@ static void test_pin_memory_thread(void **state)
 
 /* A pool starts before all imports are done, and one of its threads waits for batches from then on. An import
  * has the model's name for a moment. */
-static void test_a_pool_that_is_older_than_the_training(void **state)
+TEST(a_pool_that_is_older_than_the_training)
 {
 	struct tape tape = tape_make();
 
@@ -232,7 +232,7 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 }
 
 /* A trainer that waits in a futex while its own threads compute is the device's share. */
-static void test_helpers_are_the_device(void **state)
+TEST(helpers_are_the_device)
 {
 	struct tape tape = tape_make();
 
@@ -269,7 +269,7 @@ static void inline_job(struct tape *tape)
 	interval(tape, TRAINER, TRAINER, at, at + 300, 1, PROC_WAIT_NONE); /* tear-down */
 }
 
-static void test_a_sampled_inline_loader_is_found(void **state)
+TEST(a_sampled_inline_loader_is_found)
 {
 	struct tape tape = tape_make();
 
@@ -286,7 +286,7 @@ static void test_a_sampled_inline_loader_is_found(void **state)
 }
 
 /* Every fifth step writes for 100 ms, serialises between two writes, and syncs. */
-static void test_sampled_checkpoints_include_serialising(void **state)
+TEST(sampled_checkpoints_include_serialising)
 {
 	struct tape tape = tape_make();
 	double at = 0;
@@ -316,7 +316,7 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 }
 
 /* A trainer that is runnable without a core, outside of waits, is starved. */
-static void test_runnable_without_a_core_is_starved(void **state)
+TEST(runnable_without_a_core_is_starved)
 {
 	struct tape tape = tape_make();
 
@@ -334,7 +334,7 @@ static void test_runnable_without_a_core_is_starved(void **state)
 }
 
 /* With only thread states, the wait is still found, and the interval shows how much less is known. */
-static void test_thread_states_alone_find_the_wait_less_surely(void **state)
+TEST(thread_states_alone_find_the_wait_less_surely)
 {
 	struct tape rich = tape_make(), poor = tape_make();
 	struct analysis *exact, *rough;
@@ -356,7 +356,7 @@ static void test_thread_states_alone_find_the_wait_less_surely(void **state)
 	analysis_free(rough);
 }
 
-static void test_too_few_samples(void **state)
+TEST(too_few_samples)
 {
 	struct tape tape = tape_make();
 
@@ -369,7 +369,7 @@ static void test_too_few_samples(void **state)
 }
 
 /* A helper of the same job, which is no worker, had the worker's number before. */
-static void test_numbers_used_again(void **state)
+TEST(numbers_used_again)
 {
 	struct tape tape = tape_make();
 
@@ -385,7 +385,7 @@ static void test_numbers_used_again(void **state)
 }
 
 /* A launcher waits, and spawns ranks, which have workers of their own. */
-static void test_launcher_is_no_trainer(void **state)
+TEST(launcher_is_no_trainer)
 {
 	struct tape tape = tape_make();
 
@@ -404,7 +404,7 @@ static void test_launcher_is_no_trainer(void **state)
 }
 
 /* The drawn states are as long as the shares, and stay within the requested number. */
-static void test_drawn_states_have_the_lengths_of_the_shares(void **state)
+TEST(drawn_states_have_the_lengths_of_the_shares)
 {
 	for (size_t max = 100; max <= 100000; max *= 1000) {
 		struct tape tape = tape_make();
@@ -456,7 +456,7 @@ static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_
 	put(tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
 }
 
-static void test_all_time_within_next_is_data_wait(void **state)
+TEST(all_time_within_next_is_data_wait)
 {
 	struct tape tape = tape_make();
 
@@ -485,7 +485,7 @@ static void test_all_time_within_next_is_data_wait(void **state)
 
 /* If the trainer was seen to prepare by itself, that is no waiting for dieseld, and workers can take it
  * over. */
-static void test_places_of_own_preparing(void **state)
+TEST(places_of_own_preparing)
 {
 	struct tape tape = tape_make();
 
@@ -501,7 +501,7 @@ static void test_places_of_own_preparing(void **state)
 
 /* The trainer compiles for half of its time outside of next(). That is no computing, and a file written then
  * is no checkpoint. */
-static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state)
+TEST(compiling_is_no_computing_and_writes_no_checkpoint)
 {
 	struct tape tape = tape_make();
 
@@ -529,7 +529,7 @@ static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state
 }
 
 /* The trainer is in no next(), or its place is unknown, so its loading, if any, was not seen. */
-static void test_places_that_say_nothing(void **state)
+TEST(places_that_say_nothing)
 {
 	for (int place = SAMPLE_PLACE_UNKNOWN; place <= SAMPLE_PLACE_OUTSIDE; place++) {
 		struct tape tape = tape_make();
@@ -548,7 +548,7 @@ static void test_places_that_say_nothing(void **state)
 }
 
 /* If a script ends before its first step, its imports are no training. */
-static void test_imports_are_no_training(void **state)
+TEST(imports_are_no_training)
 {
 	struct tape tape = tape_make();
 
@@ -590,7 +590,7 @@ static struct analysis *asleep_job(enum proc_wait wait, size_t n_known)
 }
 
 /* Python's stack could hardly ever be read, so the few samples show nothing about the rest. */
-static void test_a_stack_that_was_hardly_read(void **state)
+TEST(a_stack_that_was_hardly_read)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_FUTEX, 15);
 
@@ -600,7 +600,7 @@ static void test_a_stack_that_was_hardly_read(void **state)
 }
 
 /* Python waits for its lock with a timeout, and OpenMP waits for its threads without one. */
-static void test_a_lock_with_a_timeout_is_python_s(void **state)
+TEST(a_lock_with_a_timeout_is_python_s)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK, SIZE_MAX);
 
@@ -614,7 +614,7 @@ static void test_a_lock_with_a_timeout_is_python_s(void **state)
 	analysis_free(analysis);
 }
 
-static void test_naps_are_sleep_on_purpose(void **state)
+TEST(naps_are_sleep_on_purpose)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMER, SIZE_MAX);
 
@@ -625,7 +625,7 @@ static void test_naps_are_sleep_on_purpose(void **state)
 }
 
 /* With an iterator that is no loader's, the time outside of it and of the model may be loading, too. */
-static void test_places_of_iterators(void **state)
+TEST(places_of_iterators)
 {
 	struct tape tape = tape_make();
 
@@ -646,7 +646,7 @@ static void test_places_of_iterators(void **state)
 }
 
 /* A fork server is the workers' parent, shares pipes with both sides, and is no worker. */
-static void test_a_fork_server_is_no_worker(void **state)
+TEST(a_fork_server_is_no_worker)
 {
 	struct tape tape = tape_make();
 
@@ -662,23 +662,3 @@ static void test_a_fork_server_is_no_worker(void **state)
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	analysis_free(analysis);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_sampled_job_waits_for_its_workers),
-	   cmocka_unit_test(test_workers_that_prepare_longer), cmocka_unit_test(test_pin_memory_thread),
-	   cmocka_unit_test(test_a_pool_that_is_older_than_the_training),
-	   cmocka_unit_test(test_helpers_are_the_device),
-	   cmocka_unit_test(test_a_sampled_inline_loader_is_found),
-	   cmocka_unit_test(test_sampled_checkpoints_include_serialising),
-	   cmocka_unit_test(test_runnable_without_a_core_is_starved),
-	   cmocka_unit_test(test_thread_states_alone_find_the_wait_less_surely),
-	   cmocka_unit_test(test_too_few_samples), cmocka_unit_test(test_numbers_used_again),
-	   cmocka_unit_test(test_launcher_is_no_trainer), cmocka_unit_test(test_a_fork_server_is_no_worker),
-	   cmocka_unit_test(test_imports_are_no_training),
-	   cmocka_unit_test(test_a_stack_that_was_hardly_read),
-	   cmocka_unit_test(test_a_lock_with_a_timeout_is_python_s),
-	   cmocka_unit_test(test_naps_are_sleep_on_purpose), cmocka_unit_test(test_places_of_iterators),
-	   cmocka_unit_test(test_all_time_within_next_is_data_wait),
-	   cmocka_unit_test(test_places_of_own_preparing),
-	   cmocka_unit_test(test_compiling_is_no_computing_and_writes_no_checkpoint),
-	   cmocka_unit_test(test_places_that_say_nothing),
-	   cmocka_unit_test(test_drawn_states_have_the_lengths_of_the_shares))

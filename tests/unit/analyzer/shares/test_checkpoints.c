@@ -16,7 +16,7 @@ static uint64_t stall_ticks(const struct analysis *analysis)
 	return sum_ns / TICK_NS;
 }
 
-static void test_the_interval_follows_the_formula(void **state)
+TEST(the_interval_follows_the_formula)
 {
 	/* Calculated by hand. With nothing in the background, the interval is ceil(o / (p T)). */
 	assert_int_equal(checkpoint_interval(10, 10, 20, 0.05), 10);
@@ -33,7 +33,7 @@ static void test_the_interval_follows_the_formula(void **state)
 	assert_int_equal(checkpoint_interval(1e300, 1e300, 1e-9, 0.05), UINT32_MAX);
 }
 
-static void test_one_by_one(void **state)
+TEST(one_by_one)
 {
 	steps();
 	for (uint64_t i = EVERY - 1; i < STEPS; i += EVERY)
@@ -62,7 +62,7 @@ static void test_one_by_one(void **state)
 
 /* The costs of saves in the loop differ so much that the mean may be next to nothing. Nothing is in the
  * background, so the least interval is short, too. */
-static void test_costs_of_all_sizes_have_a_wide_range(void **state)
+TEST(costs_of_all_sizes_have_a_wide_range)
 {
 	uint64_t now = 0;
 
@@ -88,7 +88,7 @@ static void test_costs_of_all_sizes_have_a_wide_range(void **state)
 }
 
 /* A checkpoint may consist of many small writes, or of large writes into a file that stays open. */
-static void test_how_it_is_written(void **state)
+TEST(how_it_is_written)
 {
 	steps();
 	open_for_writing(TRAINER, 3300);
@@ -106,7 +106,7 @@ static void test_how_it_is_written(void **state)
 
 /* A call after a save extends the save up to the call, unless the trainer computed in between or began a
  * step. */
-static void test_what_follows_no_save(void **state)
+TEST(what_follows_no_save)
 {
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
@@ -121,7 +121,7 @@ static void test_what_follows_no_save(void **state)
 }
 
 /* The save has shards, with a pause in between to compute checksums. */
-static void test_shards_are_one_checkpoint(void **state)
+TEST(shards_are_one_checkpoint)
 {
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
@@ -133,7 +133,7 @@ static void test_shards_are_one_checkpoint(void **state)
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 200);
 }
 
-static void test_fsync_and_rename(void **state)
+TEST(fsync_and_rename)
 {
 	steps();
 	open_for_writing(TRAINER, 3300);
@@ -151,7 +151,7 @@ static void test_fsync_and_rename(void **state)
 }
 
 /* numpy.memmap closes the descriptor, writes memory, and calls msync. */
-static void test_a_mapped_file_with_msync_is_a_checkpoint(void **state)
+TEST(a_mapped_file_with_msync_is_a_checkpoint)
 {
 	steps();
 	open_for_writing(TRAINER, 3300);
@@ -189,7 +189,7 @@ static void map_memory(uint64_t tick)
 
 /* The state is copied into shared memory for another process to write. The copy is no checkpoint, and its
  * bytes do not count for one. */
-static void test_shared_memory_is_no_file(void **state)
+TEST(shared_memory_is_no_file)
 {
 	steps();
 	open_for_writing(TRAINER, 3300);
@@ -206,7 +206,7 @@ static void test_shared_memory_is_no_file(void **state)
 }
 
 /* A log that stays open, a log that is synced in every step, and a small file are no checkpoints. */
-static void test_logs_are_none(void **state)
+TEST(logs_are_none)
 {
 	steps();
 	open_for_writing(TRAINER, 10);
@@ -227,10 +227,3 @@ static void test_logs_are_none(void **state)
 	/* The cost of the syncs still shows in the share. */
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 80 * (STEPS - 1));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_interval_follows_the_formula), cmocka_unit_test(test_one_by_one),
-	   cmocka_unit_test(test_costs_of_all_sizes_have_a_wide_range),
-	   cmocka_unit_test(test_how_it_is_written), cmocka_unit_test(test_what_follows_no_save),
-	   cmocka_unit_test(test_shards_are_one_checkpoint), cmocka_unit_test(test_fsync_and_rename),
-	   cmocka_unit_test(test_a_mapped_file_with_msync_is_a_checkpoint),
-	   cmocka_unit_test(test_shared_memory_is_no_file), cmocka_unit_test(test_logs_are_none))

@@ -12,7 +12,7 @@
 
 /* A thread writes over five steps and is throttled for 500 ticks. At the end the trainer waits for it for
  * 100. */
-static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
+TEST(a_thread_s_save_stalls_what_waits_for_it)
 {
 	steps();
 	write_file(REQUESTER, 3300, 8600, LARGE);
@@ -35,7 +35,7 @@ static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 /* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps. A thread
  * writes the copy to a file, which it opens up to two steps later. The copy counts as computing, and as the
  * save's cost. For a cost of 5 % of the time, the advice is one save every 12 steps. */
-static void test_a_copy_is_the_cost_of_its_save(void **state)
+TEST(a_copy_is_the_cost_of_its_save)
 {
 	for (uint64_t late = 0; late <= 2; late++) {
 		const struct checkpoint_report *report;
@@ -72,7 +72,7 @@ static void test_a_copy_is_the_cost_of_its_save(void **state)
 }
 
 /* A forked child writes, and the trainer sleeps until the child ends. */
-static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
+TEST(a_forked_child_s_save_stalls_the_trainer)
 {
 	steps();
 	script_fork(&s, TRAINER, WRITER, 3300);
@@ -92,7 +92,7 @@ static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
 
 /* The trainer waits until the thread reports that all is done, also while the thread prepares the data to
  * write. */
-static void test_wait_for_a_thread_that_saves(void **state)
+TEST(wait_for_a_thread_that_saves)
 {
 	steps();
 	write_file(REQUESTER, 3300, 5600, LARGE);
@@ -108,7 +108,7 @@ static void test_wait_for_a_thread_that_saves(void **state)
 /* A save is not over because the trainer meets the saver at a lock of the kernel, such as the address
  * space's. The same holds if they meet for a moment at a lock that they share, or if the trainer waited for
  * another process. */
-static void test_waits_within_a_save(void **state)
+TEST(waits_within_a_save)
 {
 	steps();
 	open_for_writing(REQUESTER, 2300);
@@ -132,7 +132,7 @@ static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
 	write_file(WRITER, begin_tick + 10, end_tick, LARGE);
 }
 
-static void test_child_that_answers_a_thread(void **state)
+TEST(child_that_answers_a_thread)
 {
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -154,7 +154,7 @@ static void test_child_that_answers_a_thread(void **state)
 }
 
 /* The child reports that the save is done by another thread than the one that writes. */
-static void test_child_that_answers_by_another_thread(void **state)
+TEST(child_that_answers_by_another_thread)
 {
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -166,7 +166,7 @@ static void test_child_that_answers_by_another_thread(void **state)
 }
 
 /* The trainer waits for a thread that does not write itself, but waits for the one that writes. */
-static void test_wait_for_a_thread_that_waits_for_a_save(void **state)
+TEST(wait_for_a_thread_that_waits_for_a_save)
 {
 	steps();
 	write_file(REQUESTER, 3300, 5600, LARGE);
@@ -179,7 +179,7 @@ static void test_wait_for_a_thread_that_waits_for_a_save(void **state)
 
 /* A thread does not wait for a save if a child that saves nothing wakes it, or if a saving thread of its own
  * process does. Files that children of other processes write are no checkpoints. */
-static void test_who_saves_nothing(void **state)
+TEST(who_saves_nothing)
 {
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -212,7 +212,7 @@ static struct analysis *analyse_sampled(void)
 			      &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});
 }
 
-static void test_orbax_s_functions_save_and_load(void **state)
+TEST(orbax_s_functions_save_and_load)
 {
 	assert_int_equal(frame_work_of("async_checkpointer.py", "AsyncCheckpointer.save"), STACK_SAVE);
 	assert_int_equal(frame_work_of("async_checkpointer.py", "_AsyncManager._thread_func"), STACK_SAVE);
@@ -227,7 +227,7 @@ static void test_orbax_s_functions_save_and_load(void **state)
 }
 
 /* Copying the state makes no call. Samples of the stack show it, to half a sampling interval (25 ticks). */
-static void test_copy_by_stack_samples(void **state)
+TEST(copy_by_stack_samples)
 {
 	steps();
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -245,7 +245,7 @@ static void test_copy_by_stack_samples(void **state)
 
 /* The copy begins when the save before has ended, but by the samples it seems to begin before that save's
  * last write. */
-static void test_copy_right_behind_a_save(void **state)
+TEST(copy_right_behind_a_save)
 {
 	steps();
 	open_for_writing(REQUESTER, 2300);
@@ -262,7 +262,7 @@ static void test_copy_right_behind_a_save(void **state)
 }
 
 /* The save is written by a child that existed before. */
-static void test_copy_right_behind_a_save_of_a_child(void **state)
+TEST(copy_right_behind_a_save_of_a_child)
 {
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
@@ -276,7 +276,7 @@ static void test_copy_right_behind_a_save_of_a_child(void **state)
 }
 
 /* A thread pickles over several steps and then writes. Between two saves it is asleep. */
-static void test_thread_by_stack_samples(void **state)
+TEST(thread_by_stack_samples)
 {
 	steps();
 	for (uint64_t begin = 2300; begin <= 8300; begin += 6000) {
@@ -292,7 +292,7 @@ static void test_thread_by_stack_samples(void **state)
 }
 
 /* If calls show when a save begins or ends, samples within them do not make it longer. */
-static void test_samples_within_calls(void **state)
+TEST(samples_within_calls)
 {
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
@@ -307,7 +307,7 @@ static void test_samples_within_calls(void **state)
 
 /* The trainer copies the state, and a thread writes it steps later, which is one checkpoint. A write that
  * follows no copy, or that the trainer makes itself later on, does not belong to another checkpoint. */
-static void test_copy_and_what_writes_it(void **state)
+TEST(copy_and_what_writes_it)
 {
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
@@ -327,7 +327,7 @@ static void test_copy_and_what_writes_it(void **state)
 }
 
 /* The trainer waited for a save in between, so a later save writes another state. */
-static void test_copy_and_a_later_save(void **state)
+TEST(copy_and_a_later_save)
 {
 	steps();
 	for (uint64_t tick = 1400; tick <= 1600; tick += 50)
@@ -340,7 +340,7 @@ static void test_copy_and_a_later_save(void **state)
 }
 
 /* An event writer writes much, but in small pieces, while training continues. */
-static void test_log_of_a_thread_is_none(void **state)
+TEST(log_of_a_thread_is_none)
 {
 	steps();
 	open_for_writing(REQUESTER, 50);
@@ -400,7 +400,7 @@ static void long_steps(const int *longer)
 	script_exit(&s, TRAINER, tick + 500);
 }
 
-static void test_steps_during_a_save_take_longer(void **state)
+TEST(steps_during_a_save_take_longer)
 {
 	/* The first step does not count. */
 	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
@@ -427,7 +427,7 @@ static void test_steps_during_a_save_take_longer(void **state)
 }
 
 /* Too few steps run during the save for a tail. */
-static void test_no_tail_of_few_steps(void **state)
+TEST(no_tail_of_few_steps)
 {
 	steps();
 	write_file(REQUESTER, 3300, 6600, LARGE);
@@ -509,7 +509,7 @@ static struct analysis *saver_analyse(const struct saver *saver)
 	return script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4});
 }
 
-static void test_the_interval_is_that_of_a_sweep_over_all(void **state)
+TEST(the_interval_is_that_of_a_sweep_over_all)
 {
 	static const struct saver savers[] = {
 	    {.own = 400, .every = 5},
@@ -547,7 +547,7 @@ static void test_the_interval_is_that_of_a_sweep_over_all(void **state)
 }
 
 /* Each save waits for the one before. No step runs without a save, so what a step takes is not known. */
-static void test_no_interval_if_saves_follow_one_another(void **state)
+TEST(no_interval_if_saves_follow_one_another)
 {
 	static const struct saver saver = {.copy = 100, .full = 9000, .slow = 200, .every = 6};
 	_cleanup_(analysis_freep) struct analysis *analysis = saver_analyse(&saver);
@@ -562,7 +562,7 @@ static void test_no_interval_if_saves_follow_one_another(void **state)
 }
 
 /* A longer interval ends the waits, so the interval does not count them. */
-static void test_waits_for_the_save_before_end_with_a_longer_interval(void **state)
+TEST(waits_for_the_save_before_end_with_a_longer_interval)
 {
 	struct saver saver = {.copy = 300, .full = 9000, .every = 6};
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
@@ -592,7 +592,7 @@ static void test_waits_for_the_save_before_end_with_a_longer_interval(void **sta
 
 /* The copy follows the backward pass, and the rest of its step is as slow as the save's other steps. That
  * is no part of the copy. */
-static void test_the_rest_of_a_copy_s_step_is_no_copy(void **state)
+TEST(the_rest_of_a_copy_s_step_is_no_copy)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	const struct checkpoint_report *report;
@@ -618,7 +618,7 @@ static void test_the_rest_of_a_copy_s_step_is_no_copy(void **state)
 }
 
 /* Between the pieces of a save there may be a step; saves of other sizes are no pieces. */
-static void test_pieces_with_pauses_are_one_save(void **state)
+TEST(pieces_with_pauses_are_one_save)
 {
 	steps();
 	write_file(REQUESTER, 1300, 1800, LARGE);
@@ -634,7 +634,7 @@ static void test_pieces_with_pauses_are_one_save(void **state)
 }
 
 /* The trainer also waits in the middle of a save. The save's two files have as many bytes as other saves. */
-static void test_a_wait_in_the_middle_of_a_save_ends_none(void **state)
+TEST(a_wait_in_the_middle_of_a_save_ends_none)
 {
 	steps();
 	for (uint64_t i = 1; i <= 9; i += 4) {
@@ -663,7 +663,7 @@ static bool advises(const struct analysis *analysis, const char *text)
 }
 
 /* Staging that takes more from the steps than it works is better awaited; else it is not. */
-static void test_staging_that_slows_steps_is_to_be_awaited(void **state)
+TEST(staging_that_slows_steps_is_to_be_awaited)
 {
 	const struct saver costly = {.full = 6000, .stage = 4000, .slow = 400, .every = 12};
 	const struct saver cheap = {.full = 6000, .stage = 4000, .slow = 60, .every = 12};
@@ -676,26 +676,3 @@ static void test_staging_that_slows_steps_is_to_be_awaited(void **state)
 	analysis = saver_analyse(&cheap);
 	assert_false(advises(analysis, "Wait for the staging of a checkpoint"));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
-	   cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
-	   cmocka_unit_test(test_a_forked_child_s_save_stalls_the_trainer),
-	   cmocka_unit_test(test_wait_for_a_thread_that_saves), cmocka_unit_test(test_waits_within_a_save),
-	   cmocka_unit_test(test_child_that_answers_a_thread),
-	   cmocka_unit_test(test_child_that_answers_by_another_thread),
-	   cmocka_unit_test(test_wait_for_a_thread_that_waits_for_a_save),
-	   cmocka_unit_test(test_who_saves_nothing), cmocka_unit_test(test_orbax_s_functions_save_and_load),
-	   cmocka_unit_test(test_copy_by_stack_samples), cmocka_unit_test(test_copy_right_behind_a_save),
-	   cmocka_unit_test(test_copy_right_behind_a_save_of_a_child),
-	   cmocka_unit_test(test_thread_by_stack_samples), cmocka_unit_test(test_samples_within_calls),
-	   cmocka_unit_test(test_copy_and_what_writes_it), cmocka_unit_test(test_copy_and_a_later_save),
-	   cmocka_unit_test(test_log_of_a_thread_is_none),
-	   cmocka_unit_test(test_steps_during_a_save_take_longer),
-	   cmocka_unit_test(test_no_tail_of_few_steps),
-	   cmocka_unit_test(test_the_interval_is_that_of_a_sweep_over_all),
-	   cmocka_unit_test(test_staging_that_slows_steps_is_to_be_awaited),
-	   cmocka_unit_test(test_the_rest_of_a_copy_s_step_is_no_copy),
-	   cmocka_unit_test(test_pieces_with_pauses_are_one_save),
-	   cmocka_unit_test(test_a_wait_in_the_middle_of_a_save_ends_none),
-	   cmocka_unit_test(test_no_interval_if_saves_follow_one_another),
-	   cmocka_unit_test(test_waits_for_the_save_before_end_with_a_longer_interval))

@@ -112,7 +112,7 @@ static void check_whole(const struct parts *parts, uint64_t begin_tick, uint64_t
 	assert_int_equal(shares(parts, begin_tick, end_tick).of[share], end_tick - begin_tick);
 }
 
-static void test_time_without_events_is_the_device_s(void **state)
+TEST(time_without_events_is_the_device_s)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns = 1;
@@ -131,7 +131,7 @@ static void test_time_without_events_is_the_device_s(void **state)
 	parts_free(parts);
 }
 
-static void test_sleep_queue_and_gaps_are_told_apart(void **state)
+TEST(sleep_queue_and_gaps_are_told_apart)
 {
 	struct parts *parts = parts_new();
 
@@ -153,7 +153,7 @@ static void test_sleep_queue_and_gaps_are_told_apart(void **state)
 }
 
 /* All states overlap, and each hides the weaker ones. */
-static void test_overlaps_belong_to_the_first_share(void **state)
+TEST(overlaps_belong_to_the_first_share)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns;
@@ -183,7 +183,7 @@ static void test_overlaps_belong_to_the_first_share(void **state)
 	parts_free(parts);
 }
 
-static void test_gpu_waits_count_outside_of_data_waits(void **state)
+TEST(gpu_waits_count_outside_of_data_waits)
 {
 	struct parts *parts = parts_new();
 	uint64_t spin_ns;
@@ -208,7 +208,7 @@ static void test_gpu_waits_count_outside_of_data_waits(void **state)
 }
 
 /* If the interval cuts a wait, the wait's fetch is cut in proportion, and never exceeds the wait. */
-static void test_split_of_waits(void **state)
+TEST(split_of_waits)
 {
 	const uint64_t hour_ticks = 3600 * NS_PER_S / TICK_NS;
 	struct parts *parts = parts_new();
@@ -247,7 +247,7 @@ static void test_split_of_waits(void **state)
 }
 
 /* If the trainer sleeps until another of its threads is done, the time is that thread's activity. */
-static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
+TEST(a_wait_for_a_helper_is_what_the_helper_did)
 {
 	struct parts *parts = parts_new();
 
@@ -279,7 +279,7 @@ static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
 }
 
 /* The thread that reads the loader's results does not work for a step. */
-static void test_reader_is_no_helper(void **state)
+TEST(reader_is_no_helper)
 {
 	struct parts *parts = parts_new();
 
@@ -295,7 +295,7 @@ static void test_reader_is_no_helper(void **state)
 
 /* If there are several helpers, one that computes is enough, and waiting for a core counts before
  * sleeping. */
-static void test_most_telling_helper(void **state)
+TEST(most_telling_helper)
 {
 	struct parts *parts = parts_new();
 
@@ -320,7 +320,7 @@ static void test_most_telling_helper(void **state)
 
 /* If a thread or child that saves ends the sleep, the time belongs to the checkpoint, whatever that thread
  * did meanwhile. */
-static void test_sleeps_for_savers(void **state)
+TEST(sleeps_for_savers)
 {
 	struct parts *parts = parts_new();
 
@@ -360,7 +360,7 @@ static void lock_sleeps(void)
 }
 
 /* The time of partition_gil_ns() is a part of cpu_starved, and so outside of all stronger states. */
-static void test_waits_for_the_interpreter_lock_are_cpu_starved(void **state)
+TEST(waits_for_the_interpreter_lock_are_cpu_starved)
 {
 	struct parts *parts = parts_new();
 	uint64_t sum_ns = 0;
@@ -387,7 +387,7 @@ static void test_waits_for_the_interpreter_lock_are_cpu_starved(void **state)
 	parts_free(parts);
 }
 
-static void test_collectives_are_a_part_of_device(void **state)
+TEST(collectives_are_a_part_of_device)
 {
 	struct parts *parts = parts_new();
 
@@ -446,7 +446,7 @@ static enum analysis_share share_at(const struct parts *parts, const struct inte
 	return SHARE_OTHER;
 }
 
-static void test_any_overlap_adds_up_to_the_whole(void **state)
+TEST(any_overlap_adds_up_to_the_whole)
 {
 	enum { LIFE = 400, LISTS = 8 };
 	unsigned int seed = 1;
@@ -494,15 +494,3 @@ static void test_any_overlap_adds_up_to_the_whole(void **state)
 		parts_free(parts);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_time_without_events_is_the_device_s),
-	   cmocka_unit_test(test_sleep_queue_and_gaps_are_told_apart),
-	   cmocka_unit_test(test_overlaps_belong_to_the_first_share),
-	   cmocka_unit_test(test_gpu_waits_count_outside_of_data_waits),
-	   cmocka_unit_test(test_split_of_waits),
-	   cmocka_unit_test(test_a_wait_for_a_helper_is_what_the_helper_did),
-	   cmocka_unit_test(test_reader_is_no_helper), cmocka_unit_test(test_most_telling_helper),
-	   cmocka_unit_test(test_sleeps_for_savers),
-	   cmocka_unit_test(test_waits_for_the_interpreter_lock_are_cpu_starved),
-	   cmocka_unit_test(test_collectives_are_a_part_of_device),
-	   cmocka_unit_test(test_any_overlap_adds_up_to_the_whole))

@@ -67,7 +67,7 @@ static uint64_t walk_into(struct tally *tally, uint64_t end_tick)
 
 /* With more activities than a tally can hold, no ns is lost, and the existing ones still count by
  * themselves. */
-static void test_a_full_tally_adds_up_the_rest(void **state)
+TEST(a_full_tally_adds_up_the_rest)
 {
 	static struct tally tally = {.n = TALLY_MAX - 2};
 	char text[] = "preparing or taking over a batch";
@@ -98,7 +98,7 @@ static void test_a_full_tally_adds_up_the_rest(void **state)
 	assert_int_equal(tally.items[TALLY_MAX - 2].ns, 2700 * TICK_NS);
 }
 
-static void test_a_trainer_on_its_cpu_computes(void **state)
+TEST(a_trainer_on_its_cpu_computes)
 {
 	struct tally tally;
 
@@ -122,7 +122,7 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 }
 
 /* A thread queues for a core because it slept for storage, so that faster storage ends this wait, too. */
-static void test_the_queue_behind_a_read_fetches(void **state)
+TEST(the_queue_behind_a_read_fetches)
 {
 	struct tally tally;
 
@@ -137,7 +137,7 @@ static void test_the_queue_behind_a_read_fetches(void **state)
 }
 
 /* A sleep that an interrupt ends stays with the sleeper. It is cut at the wait's edges. */
-static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
+TEST(an_interrupted_sleep_stays_with_the_sleeper)
 {
 	struct tally tally;
 
@@ -157,7 +157,7 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 }
 
 /* When it wakes, libdiesel marks why it slept. */
-static void test_waiting_for_dieseld(void **state)
+TEST(waiting_for_dieseld)
 {
 	struct tally tally;
 
@@ -176,7 +176,7 @@ static void test_waiting_for_dieseld(void **state)
 
 /* A read counts as reading, whichever thread ended it. A page fault does, too, except for one in the
  * program's own files. */
-static void test_sleeps_that_fetch(void **state)
+TEST(sleeps_that_fetch)
 {
 	struct tally tally;
 
@@ -208,7 +208,7 @@ static void worker_steps(void)
 }
 
 /* The path goes through the trainer, feeder, worker, and its disk. */
-static void test_a_wait_is_walked_through_its_wakers(void **state)
+TEST(a_wait_is_walked_through_its_wakers)
 {
 	struct tally tally;
 
@@ -234,7 +234,7 @@ static void test_a_wait_is_walked_through_its_wakers(void **state)
 	scene_free(&scene);
 }
 
-static void test_imports_of_a_worker_are_start_up(void **state)
+TEST(imports_of_a_worker_are_start_up)
 {
 	struct tally tally;
 
@@ -264,7 +264,7 @@ static void test_imports_of_a_worker_are_start_up(void **state)
 }
 
 /* A thread is born during the wait. The path before is that of the thread that made it. */
-static void test_time_before_a_birth_is_the_parent_s(void **state)
+TEST(time_before_a_birth_is_the_parent_s)
 {
 	struct tally tally;
 
@@ -290,7 +290,7 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 }
 
 /* The waking thread's tid was used before, and will be used again. */
-static void test_tids_used_again(void **state)
+TEST(tids_used_again)
 {
 	struct tally tally;
 
@@ -313,7 +313,7 @@ static void test_tids_used_again(void **state)
 }
 
 /* Threads wake each other at one instant. The records contradict each other, but the walk ends. */
-static void test_circles_of_wakers_end(void **state)
+TEST(circles_of_wakers_end)
 {
 	struct tally tally;
 
@@ -340,7 +340,7 @@ static void test_circles_of_wakers_end(void **state)
 
 /* A gap of the recording does not count as computing. But a thread that wakes another one ran until then,
  * since the end of its last sleep. */
-static void test_a_gap_of_the_recording_is_unknown(void **state)
+TEST(a_gap_of_the_recording_is_unknown)
 {
 	struct tally tally;
 
@@ -364,7 +364,7 @@ static void test_a_gap_of_the_recording_is_unknown(void **state)
 	scene_free(&scene);
 }
 
-static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
+TEST(the_lock_s_holder_accounts_for_the_sleep)
 {
 	struct tally tally;
 
@@ -393,7 +393,7 @@ static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 10);
 }
 
-static void test_a_full_chain_keeps_its_pieces(void **state)
+TEST(a_full_chain_keeps_its_pieces)
 {
 	struct tally tally;
 
@@ -414,7 +414,7 @@ static void test_a_full_chain_keeps_its_pieces(void **state)
 	}
 }
 
-static void test_call_file_and_source_decide_who_fetches(void **state)
+TEST(call_file_and_source_decide_who_fetches)
 {
 	const struct {
 		uint16_t nr;
@@ -465,7 +465,7 @@ static void test_call_file_and_source_decide_who_fetches(void **state)
 	}
 }
 
-static void test_grouped_calls_count_in_proportion(void **state)
+TEST(grouped_calls_count_in_proportion)
 {
 	const uint64_t hour_ns = 3600 * NS_PER_S;
 	struct timeline_call call = {
@@ -477,7 +477,7 @@ static void test_grouped_calls_count_in_proportion(void **state)
 }
 
 /* A wait for chunks is the time between a pair of libdiesel's marks with that reason. */
-static void test_marks_for_chunks_alone_are_fetch(void **state)
+TEST(marks_for_chunks_alone_are_fetch)
 {
 	struct timeline_mark marks[] = {
 	    {10, 0, MARK_WAIT_BEGIN}, {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
@@ -503,19 +503,3 @@ static void test_marks_for_chunks_alone_are_fetch(void **state)
 	thread.n_marks = 0;
 	assert_null(walk_fetching(&thread, ROLE_WORKER, 15));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_full_tally_adds_up_the_rest),
-	   cmocka_unit_test(test_a_trainer_on_its_cpu_computes),
-	   cmocka_unit_test(test_an_interrupted_sleep_stays_with_the_sleeper),
-	   cmocka_unit_test(test_waiting_for_dieseld), cmocka_unit_test(test_the_queue_behind_a_read_fetches),
-	   cmocka_unit_test(test_sleeps_that_fetch),
-	   cmocka_unit_test(test_a_wait_is_walked_through_its_wakers),
-	   cmocka_unit_test(test_imports_of_a_worker_are_start_up),
-	   cmocka_unit_test(test_time_before_a_birth_is_the_parent_s), cmocka_unit_test(test_tids_used_again),
-	   cmocka_unit_test(test_circles_of_wakers_end),
-	   cmocka_unit_test(test_a_gap_of_the_recording_is_unknown),
-	   cmocka_unit_test(test_the_lock_s_holder_accounts_for_the_sleep),
-	   cmocka_unit_test(test_a_full_chain_keeps_its_pieces),
-	   cmocka_unit_test(test_call_file_and_source_decide_who_fetches),
-	   cmocka_unit_test(test_grouped_calls_count_in_proportion),
-	   cmocka_unit_test(test_marks_for_chunks_alone_are_fetch))

@@ -10,7 +10,7 @@ static void steps_fill(struct analysis_step *steps, size_t n, uint64_t ns)
 		steps[k] = (struct analysis_step){.end_ns = ns + k % 3};
 }
 
-static void test_the_warm_up_ends_where_steps_are_steady(void **state)
+TEST(the_warm_up_ends_where_steps_are_steady)
 {
 	struct analysis_step steps[60];
 	size_t n;
@@ -43,5 +43,3 @@ static void test_the_warm_up_ends_where_steps_are_steady(void **state)
 	assert_int_equal(warmup_find(steps, 14, 0, &n), 0);
 	assert_int_equal(n, 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_warm_up_ends_where_steps_are_steady))

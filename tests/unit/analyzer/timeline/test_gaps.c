@@ -25,7 +25,7 @@ static void inline_steps(unsigned int n, uint64_t gap_begin, uint64_t gap_end)
 		script_add(&s, 1, EVENT_GAP, gap_begin, gap_end);
 }
 
-static void test_shares_are_of_the_steps_that_were_seen(void **state)
+TEST(shares_are_of_the_steps_that_were_seen)
 {
 	struct analysis *whole, *gapped;
 
@@ -44,7 +44,7 @@ static void test_shares_are_of_the_steps_that_were_seen(void **state)
 	analysis_free(gapped);
 }
 
-static void test_a_recording_that_is_one_gap_is_insufficient(void **state)
+TEST(a_recording_that_is_one_gap_is_insufficient)
 {
 	inline_steps(50, 0, 50000);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -52,7 +52,7 @@ static void test_a_recording_that_is_one_gap_is_insufficient(void **state)
 }
 
 /* A thread's state within a gap is unknown, except where its records cover the time. */
-static void test_states_in_a_gap(void **state)
+TEST(states_in_a_gap)
 {
 	struct timeline *timeline;
 
@@ -75,7 +75,7 @@ static void test_states_in_a_gap(void **state)
 }
 
 /* If no thread is off its core, the list of these intervals is empty, and has no address. */
-static void test_gap_outside_every_life(void **state)
+TEST(gap_outside_every_life)
 {
 	struct timeline *timeline;
 
@@ -87,7 +87,3 @@ static void test_gap_outside_every_life(void **state)
 	assert_int_equal(timeline->threads[0].n_offs, 0);
 	timeline_free(timeline);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_shares_are_of_the_steps_that_were_seen),
-	   cmocka_unit_test(test_a_recording_that_is_one_gap_is_insufficient),
-	   cmocka_unit_test(test_states_in_a_gap), cmocka_unit_test(test_gap_outside_every_life))

@@ -24,7 +24,7 @@ static void account_is(const struct timeline_thread *thread, uint64_t begin_tick
 	assert_int_equal(account.unknown_ns, expected_tick[4] * TICK_NS);
 }
 
-static void test_time_is_accounted_by_state(void **state)
+TEST(time_is_accounted_by_state)
 {
 	static struct script s;
 
@@ -46,7 +46,7 @@ static void test_time_is_accounted_by_state(void **state)
 	timeline_free(timeline);
 }
 
-static void test_interrupts_are_no_wakers(void **state)
+TEST(interrupts_are_no_wakers)
 {
 	static struct script s;
 
@@ -64,7 +64,7 @@ static void test_interrupts_are_no_wakers(void **state)
 	timeline_free(timeline);
 }
 
-static void test_time_the_host_takes_is_steal(void **state)
+TEST(time_the_host_takes_is_steal)
 {
 	static struct script s;
 
@@ -83,7 +83,7 @@ static void test_time_the_host_takes_is_steal(void **state)
 	timeline_free(timeline);
 }
 
-static void test_a_reused_tid_is_another_thread(void **state)
+TEST(a_reused_tid_is_another_thread)
 {
 	static struct script s;
 	const struct timeline_thread *first, *second;
@@ -107,7 +107,7 @@ static void test_a_reused_tid_is_another_thread(void **state)
 	timeline_free(timeline);
 }
 
-static void test_the_call_at_a_time_is_found(void **state)
+TEST(the_call_at_a_time_is_found)
 {
 	static struct script s;
 
@@ -131,7 +131,7 @@ static void test_the_call_at_a_time_is_found(void **state)
 	timeline_free(timeline);
 }
 
-static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
+TEST(each_futex_call_that_waits_is_a_wait_at_a_lock)
 {
 	static const uint64_t calls[] = {SYS_futex, 449, 455}; /* futex_waitv, futex_wait */
 	static struct script s;
@@ -150,7 +150,7 @@ static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 }
 
 /* Contradictory records are cut or dropped, and counted. */
-static void test_malformed_records_are_counted_and_left_out(void **state)
+TEST(malformed_records_are_counted_and_left_out)
 {
 	static struct script s;
 
@@ -173,10 +173,3 @@ static void test_malformed_records_are_counted_and_left_out(void **state)
 	assert_null(timeline_find(timeline, 1, 1));
 	timeline_free(timeline);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_time_is_accounted_by_state), cmocka_unit_test(test_interrupts_are_no_wakers),
-	   cmocka_unit_test(test_time_the_host_takes_is_steal),
-	   cmocka_unit_test(test_a_reused_tid_is_another_thread),
-	   cmocka_unit_test(test_the_call_at_a_time_is_found),
-	   cmocka_unit_test(test_malformed_records_are_counted_and_left_out),
-	   cmocka_unit_test(test_each_futex_call_that_waits_is_a_wait_at_a_lock))

@@ -31,7 +31,7 @@ static const struct {
     {"_ZN2at6native3addIfNS_6Ten", "at::native::add..."},
 };
 
-static void test_mangled_names_become_readable(void **state)
+TEST(mangled_names_become_readable)
 {
 	char name[200];
 
@@ -42,7 +42,7 @@ static void test_mangled_names_become_readable(void **state)
 }
 
 /* Demangles names that are cut anywhere, with any byte in them, into buffers of any size. */
-static void test_damaged_mangled_names_do_no_harm(void **state)
+TEST(damaged_mangled_names_do_no_harm)
 {
 	char mangled[200], name[200];
 
@@ -59,6 +59,3 @@ static void test_damaged_mangled_names_do_no_harm(void **state)
 				assert_int_equal(name[size], 'x');
 			}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_mangled_names_become_readable),
-	   cmocka_unit_test(test_damaged_mangled_names_do_no_harm))

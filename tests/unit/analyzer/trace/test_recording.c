@@ -79,7 +79,7 @@ static size_t count(struct recording *recording, const struct recording_filter *
 	return n;
 }
 
-static void test_a_recording_reads_back_as_written(void **state)
+TEST(a_recording_reads_back_as_written)
 {
 	_cleanup_(freep) char *command = NULL;
 	struct error err = ERROR_INIT;
@@ -103,7 +103,7 @@ static void test_a_recording_reads_back_as_written(void **state)
 	recording_close(recording);
 }
 
-static void test_filters_choose_threads_and_types(void **state)
+TEST(filters_choose_threads_and_types)
 {
 	const struct recording_filter thread = {.tid = 102};
 	const struct recording_filter switches = {.type_mask = 1 << EVENT_SWITCH};
@@ -124,7 +124,7 @@ static void test_filters_choose_threads_and_types(void **state)
 	recording_close(recording);
 }
 
-static void test_unfinished_is_incomplete(void **state)
+TEST(unfinished_is_incomplete)
 {
 	struct recording *recording;
 
@@ -137,7 +137,7 @@ static void test_unfinished_is_incomplete(void **state)
 	recording_close(recording);
 }
 
-static void test_a_truncated_recording_says_so(void **state)
+TEST(a_truncated_recording_says_so)
 {
 	struct stat whole;
 	size_t most = 0;
@@ -177,7 +177,7 @@ static void flip(long at, int mask)
 	fclose(file);
 }
 
-static void test_flipped_bytes_crash_nothing(void **state)
+TEST(flipped_bytes_crash_nothing)
 {
 	struct stat whole;
 
@@ -207,7 +207,7 @@ static void test_flipped_bytes_crash_nothing(void **state)
 	}
 }
 
-static void test_a_foreign_file_is_no_recording(void **state)
+TEST(a_foreign_file_is_no_recording)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -229,7 +229,7 @@ static void test_a_foreign_file_is_no_recording(void **state)
 }
 
 /* user_version is the big-endian number at offset 60 of the header. */
-static void test_a_recording_of_another_version_is_refused(void **state)
+TEST(a_recording_of_another_version_is_refused)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -242,7 +242,7 @@ static void test_a_recording_of_another_version_is_refused(void **state)
 	recording_close(recording);
 }
 
-static void test_an_unwritable_path_is_named(void **state)
+TEST(an_unwritable_path_is_named)
 {
 	struct error err = ERROR_INIT;
 	struct recording *recording;
@@ -253,7 +253,7 @@ static void test_an_unwritable_path_is_named(void **state)
 }
 
 /* A list that lives on has each inode once, and does not grow for ever. */
-static void test_paths_that_change(void **state)
+TEST(paths_that_change)
 {
 	struct recording_paths paths = {0};
 	char metadata[64];
@@ -278,12 +278,7 @@ static void test_paths_that_change(void **state)
 	recording_paths_free(&paths);
 }
 
-UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_a_recording_reads_back_as_written),
-		   cmocka_unit_test(test_filters_choose_threads_and_types),
-		   cmocka_unit_test(test_unfinished_is_incomplete),
-		   cmocka_unit_test(test_a_truncated_recording_says_so),
-		   cmocka_unit_test(test_flipped_bytes_crash_nothing),
-		   cmocka_unit_test(test_a_foreign_file_is_no_recording),
-		   cmocka_unit_test(test_a_recording_of_another_version_is_refused),
-		   cmocka_unit_test(test_an_unwritable_path_is_named),
-		   cmocka_unit_test(test_paths_that_change))
+int main(void)
+{
+	return run_unit_tests(setup, remove_folder);
+}

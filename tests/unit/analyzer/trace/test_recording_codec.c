@@ -52,7 +52,7 @@ static void check_round_trip(struct recording_codec *codec, const struct event *
 	assert_memory_equal(decoded, events, n * sizeof(*events));
 }
 
-static void test_events_decode_as_encoded(void **state)
+TEST(events_decode_as_encoded)
 {
 	struct recording_codec *codec = recording_codec_new();
 	const size_t sizes[] = {1, 2, 1000, 8192, RECORDING_CODEC_EVENTS_MAX};
@@ -67,7 +67,7 @@ static void test_events_decode_as_encoded(void **state)
 }
 
 /* Nothing is assumed about the values: no order, no known type, not even that start is before end. */
-static void test_any_bytes_survive(void **state)
+TEST(any_bytes_survive)
 {
 	struct recording_codec *codec = recording_codec_new();
 	struct event events[300];
@@ -80,7 +80,7 @@ static void test_any_bytes_survive(void **state)
 	recording_codec_free(codec);
 }
 
-static void test_events_take_a_fifth_of_their_size(void **state)
+TEST(events_take_a_fifth_of_their_size)
 {
 	struct recording_codec *codec = recording_codec_new();
 	_cleanup_(freep) struct event *events = plausible_events(8192);
@@ -92,7 +92,7 @@ static void test_events_take_a_fifth_of_their_size(void **state)
 	recording_codec_free(codec);
 }
 
-static void test_too_many_events_are_refused(void **state)
+TEST(too_many_events_are_refused)
 {
 	struct recording_codec *codec = recording_codec_new();
 	struct event *events = plausible_events(RECORDING_CODEC_EVENTS_MAX + 1), *decoded;
@@ -107,7 +107,7 @@ static void test_too_many_events_are_refused(void **state)
 	recording_codec_free(codec);
 }
 
-static void test_every_flipped_bit_is_noticed(void **state)
+TEST(every_flipped_bit_is_noticed)
 {
 	struct recording_codec *codec = recording_codec_new(), *reader = recording_codec_new();
 	struct event *events = plausible_events(200), *decoded;
@@ -133,8 +133,3 @@ static void test_every_flipped_bit_is_noticed(void **state)
 	recording_codec_free(codec);
 	recording_codec_free(reader);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_events_decode_as_encoded), cmocka_unit_test(test_any_bytes_survive),
-	   cmocka_unit_test(test_events_take_a_fifth_of_their_size),
-	   cmocka_unit_test(test_too_many_events_are_refused),
-	   cmocka_unit_test(test_every_flipped_bit_is_noticed))

@@ -49,14 +49,14 @@ static const struct slices_config config = {.bytes_per_minute = MIB,
 					    .burst_bytes = MIB / 2,
 					    .total_bytes = 32 * MIB};
 
-static void test_quiet_job_is_recorded_whole(void **state)
+TEST(quiet_job_is_recorded_whole)
 {
 	struct outcome outcome = record(config, 10000, 3600);
 
 	assert_int_equal(outcome.n_slices, 1);
 }
 
-static void test_busy_job_keeps_to_the_rate(void **state)
+TEST(busy_job_keeps_to_the_rate)
 {
 	struct outcome minute = record(config, 100000, 60), outcome = record(config, 100000, 660);
 
@@ -67,14 +67,14 @@ static void test_busy_job_keeps_to_the_rate(void **state)
 	assert_in_range((outcome.on_ns - minute.on_ns) / NS_PER_S, 90, 115);
 }
 
-static void test_first_minute_is_recorded_whole(void **state)
+TEST(first_minute_is_recorded_whole)
 {
 	for (uint64_t bytes_per_s = 10000; bytes_per_s < 8 * MIB / 62U; bytes_per_s += 5000)
 		assert_int_equal(record(config, bytes_per_s, 60).n_slices, 1);
 	assert_int_equal(record(config, 8 * MIB / 62, 60).on_ns, 60 * NS_PER_S);
 }
 
-static void test_first_minute_has_a_limit(void **state)
+TEST(first_minute_has_a_limit)
 {
 	for (uint64_t bytes_per_s = 50000; bytes_per_s < 10000000; bytes_per_s *= 2) {
 		struct outcome outcome = record(config, bytes_per_s, 60);
@@ -84,7 +84,7 @@ static void test_first_minute_has_a_limit(void **state)
 }
 
 /* Whatever a job does, at any time, the recording does not exceed its budget. */
-static void test_no_job_exceeds_its_budget(void **state)
+TEST(no_job_exceeds_its_budget)
 {
 	uint64_t seed = 1;
 
@@ -111,7 +111,7 @@ static void test_no_job_exceeds_its_budget(void **state)
 	}
 }
 
-static void test_starting_up_leaves_the_steps_their_budget(void **state)
+TEST(starting_up_leaves_the_steps_their_budget)
 {
 	struct slices slices;
 	uint64_t written = 0;
@@ -128,7 +128,7 @@ static void test_starting_up_leaves_the_steps_their_budget(void **state)
 	slices_free(&slices);
 }
 
-static void test_hours_stay_within_the_limit(void **state)
+TEST(hours_stay_within_the_limit)
 {
 	struct outcome outcome = record(config, 200000, 10 * 3600);
 
@@ -138,14 +138,14 @@ static void test_hours_stay_within_the_limit(void **state)
 	assert_true(outcome.longest_hole_ns < 60 * 60 * NS_PER_S);
 }
 
-static void test_no_rate_keeps_everything(void **state)
+TEST(no_rate_keeps_everything)
 {
 	struct outcome outcome = record((struct slices_config){0}, 10000000, 600);
 
 	assert_int_equal(outcome.n_slices, 1);
 }
 
-static void test_clock_that_stands_or_goes_back(void **state)
+TEST(clock_that_stands_or_goes_back)
 {
 	struct slices slices;
 
@@ -156,12 +156,3 @@ static void test_clock_that_stands_or_goes_back(void **state)
 	assert_false(slices_on(&slices));
 	slices_free(&slices);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_quiet_job_is_recorded_whole),
-	   cmocka_unit_test(test_busy_job_keeps_to_the_rate),
-	   cmocka_unit_test(test_first_minute_is_recorded_whole),
-	   cmocka_unit_test(test_first_minute_has_a_limit), cmocka_unit_test(test_no_job_exceeds_its_budget),
-	   cmocka_unit_test(test_starting_up_leaves_the_steps_their_budget),
-	   cmocka_unit_test(test_hours_stay_within_the_limit),
-	   cmocka_unit_test(test_no_rate_keeps_everything),
-	   cmocka_unit_test(test_clock_that_stands_or_goes_back))

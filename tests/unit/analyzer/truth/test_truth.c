@@ -131,7 +131,7 @@ static void check(const struct report *report, const char *name, double wanted)
 		assert_float_equal(value, wanted, 2e-6);
 }
 
-static void test_a_clock_s_line_is_reported(void **state)
+TEST(a_clock_s_line_is_reported)
 {
 	struct report report = {.lines = {LINE("60", "4.25")}};
 
@@ -148,7 +148,7 @@ static void test_a_clock_s_line_is_reported(void **state)
 	assert_true(isnan(number(&report, "cold\",", "compiling_s")));
 }
 
-static void test_the_slowest_rank_counts(void **state)
+TEST(the_slowest_rank_counts)
 {
 	struct report report = {.lines = {LINE("60", "4.0") LINE("60", "5.0") LINE("60", "4.5")}};
 
@@ -157,7 +157,7 @@ static void test_the_slowest_rank_counts(void **state)
 		    number(&report, "cold\",", "seconds") == 5);
 }
 
-static void test_bad_lines_are_refused(void **state)
+TEST(bad_lines_are_refused)
 {
 	static const char *const lines[] = {
 	    "steps\n",
@@ -192,7 +192,7 @@ static void report_runs(struct report *report, const char *cached, const char *c
 	assert_int_equal(report_make(report), 0);
 }
 
-static void test_shares_are_differences_of_runs(void **state)
+TEST(shares_are_differences_of_runs)
 {
 	struct report report = {0};
 
@@ -204,7 +204,7 @@ static void test_shares_are_differences_of_runs(void **state)
 }
 
 /* The time of compiling is not the device's, however long the runs are. It is a one-time cost. */
-static void test_compiling_is_no_share_of_the_device(void **state)
+TEST(compiling_is_no_share_of_the_device)
 {
 	struct report report = {0};
 
@@ -221,7 +221,7 @@ static void test_compiling_is_no_share_of_the_device(void **state)
 	assert_true(isfinite(number(&report, "", "device")) && isfinite(number(&report, "", "fetch_stall")));
 }
 
-static void test_runs_of_different_length_are_compared_by_step(void **state)
+TEST(runs_of_different_length_are_compared_by_step)
 {
 	struct report report = {0};
 
@@ -231,7 +231,7 @@ static void test_runs_of_different_length_are_compared_by_step(void **state)
 	check(&report, "fetch_stall", 0.5);
 }
 
-static void test_rounds_give_means_and_spread(void **state)
+TEST(rounds_give_means_and_spread)
 {
 	struct report report = {.options.n_rounds = 2,
 				.lines = {[4] = LINE("50", "6"), LINE("50", "10"), LINE("50", "2")}};
@@ -242,7 +242,7 @@ static void test_rounds_give_means_and_spread(void **state)
 	check(&report, "spread", 0.1);
 }
 
-static void test_a_run_without_time_has_no_shares(void **state)
+TEST(a_run_without_time_has_no_shares)
 {
 	static const char none[] =
 	    "steps 50 seconds 0 wait 0 loaders 1 mode clock truncated 1 compiling 0 pid 7\n";
@@ -255,7 +255,7 @@ static void test_a_run_without_time_has_no_shares(void **state)
 }
 
 /* The cold and the cached run are the same, so their difference is chance. */
-static void test_without_files_nothing_tells_fetching_from_preparing(void **state)
+TEST(without_files_nothing_tells_fetching_from_preparing)
 {
 	struct report report = {.options.n_rounds = 2,
 				.files = "/nonexistent\n",
@@ -270,7 +270,7 @@ static void test_without_files_nothing_tells_fetching_from_preparing(void **stat
 	check(&report, "files", 0);
 }
 
-static void test_a_list_keeps_each_regular_file_once(void **state)
+TEST(a_list_keeps_each_regular_file_once)
 {
 	struct report report = {.lines = {LINE("50", "1")}};
 	char text[512], *at = text, *end = text + sizeof(text);
@@ -285,7 +285,7 @@ static void test_a_list_keeps_each_regular_file_once(void **state)
 	check(&report, "bytes", 2 * FILE_BYTES);
 }
 
-static void test_a_missing_folder_is_named(void **state)
+TEST(a_missing_folder_is_named)
 {
 	struct report report = {.lines = {LINE("50", "1")}, .options.data = "/nonexistent"};
 
@@ -293,7 +293,7 @@ static void test_a_missing_folder_is_named(void **state)
 	assert_non_null(strstr(report.err.text, "/nonexistent"));
 }
 
-static void test_the_files_of_a_folder_are_read_and_evicted(void **state)
+TEST(the_files_of_a_folder_are_read_and_evicted)
 {
 	struct report report = {.lines = {LINE("50", "1")}};
 	char data[128];
@@ -316,15 +316,7 @@ static void test_the_files_of_a_folder_are_read_and_evicted(void **state)
 	make_file("data/b");
 }
 
-UNIT_TESTS_BETWEEN(set_up, remove_folder, cmocka_unit_test(test_a_clock_s_line_is_reported),
-		   cmocka_unit_test(test_the_slowest_rank_counts),
-		   cmocka_unit_test(test_bad_lines_are_refused),
-		   cmocka_unit_test(test_shares_are_differences_of_runs),
-		   cmocka_unit_test(test_compiling_is_no_share_of_the_device),
-		   cmocka_unit_test(test_runs_of_different_length_are_compared_by_step),
-		   cmocka_unit_test(test_rounds_give_means_and_spread),
-		   cmocka_unit_test(test_a_run_without_time_has_no_shares),
-		   cmocka_unit_test(test_without_files_nothing_tells_fetching_from_preparing),
-		   cmocka_unit_test(test_a_list_keeps_each_regular_file_once),
-		   cmocka_unit_test(test_a_missing_folder_is_named),
-		   cmocka_unit_test(test_the_files_of_a_folder_are_read_and_evicted))
+int main(void)
+{
+	return run_unit_tests(set_up, remove_folder);
+}

@@ -40,7 +40,7 @@ static void inline_steps(void)
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
 }
 
-static void test_an_inline_loader_s_reads_are_fetch(void **state)
+TEST(an_inline_loader_s_reads_are_fetch)
 {
 	inline_steps();
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
@@ -54,7 +54,7 @@ static void test_an_inline_loader_s_reads_are_fetch(void **state)
 }
 
 /* Imports before the first step look like samples. Only the last four opens are a batch. */
-static void test_imports_are_no_data(void **state)
+TEST(imports_are_no_data)
 {
 	inline_steps();
 	for (struct event *event = s.events; event < s.events + s.n; event++)
@@ -73,7 +73,7 @@ static void test_imports_are_no_data(void **state)
 }
 
 /* A log line or a read of /proc in the middle of computing is not the start of a batch. */
-static void test_other_files_are_no_data(void **state)
+TEST(other_files_are_no_data)
 {
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -106,7 +106,7 @@ static void test_other_files_are_no_data(void **state)
 
 /* The same batches come from the page cache, with quick calls in one record, and 150 of computing among 400
  * in calls. */
-static void test_groups_of_calls(void **state)
+TEST(groups_of_calls)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -130,7 +130,7 @@ static void test_groups_of_calls(void **state)
 
 /* Each file is closed when its sample is decoded, in one group with the next file's open. The last one is
  * closed by itself. */
-static void test_files_that_are_closed_after_decoding(void **state)
+TEST(files_that_are_closed_after_decoding)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -152,7 +152,7 @@ static void test_files_that_are_closed_after_decoding(void **state)
 }
 
 /* A group claims to have been in calls for longer than it lasted. */
-static void test_group_that_contradicts_itself(void **state)
+TEST(group_that_contradicts_itself)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -189,7 +189,7 @@ static struct analysis *downloads_analyse(int64_t sent)
 	return script_analyse(&s, NULL);
 }
 
-static void test_downloads_are_fetch(void **state)
+TEST(downloads_are_fetch)
 {
 	struct analysis *analysis = downloads_analyse(100);
 
@@ -204,7 +204,7 @@ static void test_downloads_are_fetch(void **state)
 }
 
 /* The read is recorded as a whole, with its sleep in it, and must not count twice. */
-static void test_a_recorded_fault_counts_once(void **state)
+TEST(a_recorded_fault_counts_once)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -226,7 +226,7 @@ static void test_a_recorded_fault_counts_once(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 }
 
-static void test_page_faults_are_fetch(void **state)
+TEST(page_faults_are_fetch)
 {
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
@@ -260,7 +260,7 @@ static void checkpoint(uint64_t tick, unsigned int n_writes)
 	script_call(&s, TRAINER, tick + 103, tick + 106, SYS_renameat2, EVENT_FILE_NONE, 0, 0);
 }
 
-static void test_a_checkpoint_is_no_data_wait(void **state)
+TEST(a_checkpoint_is_no_data_wait)
 {
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++)
@@ -271,7 +271,7 @@ static void test_a_checkpoint_is_no_data_wait(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (400 - 158) * STEPS);
 }
 
-static void test_small_files_are_no_checkpoint(void **state)
+TEST(small_files_are_no_checkpoint)
 {
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++)
@@ -282,7 +282,7 @@ static void test_small_files_are_no_checkpoint(void **state)
 }
 
 /* A file that stays open over the steps, as TensorBoard's does, is not an endless checkpoint. */
-static void test_open_log_is_no_checkpoint(void **state)
+TEST(open_log_is_no_checkpoint)
 {
 	inline_steps();
 	struct event *event = script_call(&s, TRAINER, 900, 902, SYS_openat, EVENT_FILE_REG, 91, 31);
@@ -296,7 +296,7 @@ static void test_open_log_is_no_checkpoint(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 0);
 }
 
-static void test_checkpoints_decide_the_verdict(void **state)
+TEST(checkpoints_decide_the_verdict)
 {
 	static const struct {
 		unsigned int n_writes;
@@ -319,13 +319,3 @@ static void test_checkpoints_decide_the_verdict(void **state)
 		analysis_free(analysis);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_an_inline_loader_s_reads_are_fetch),
-	   cmocka_unit_test(test_files_that_are_closed_after_decoding),
-	   cmocka_unit_test(test_imports_are_no_data), cmocka_unit_test(test_other_files_are_no_data),
-	   cmocka_unit_test(test_groups_of_calls), cmocka_unit_test(test_group_that_contradicts_itself),
-	   cmocka_unit_test(test_downloads_are_fetch), cmocka_unit_test(test_a_recorded_fault_counts_once),
-	   cmocka_unit_test(test_page_faults_are_fetch), cmocka_unit_test(test_a_checkpoint_is_no_data_wait),
-	   cmocka_unit_test(test_small_files_are_no_checkpoint),
-	   cmocka_unit_test(test_open_log_is_no_checkpoint),
-	   cmocka_unit_test(test_checkpoints_decide_the_verdict))

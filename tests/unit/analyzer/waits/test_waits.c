@@ -7,7 +7,7 @@ static struct script s; /* too large for the stack */
 
 #define STEPS 8
 
-static void test_waits_do_not_overlap(void **state)
+TEST(waits_do_not_overlap)
 {
 	struct data_waits waits = {0};
 	struct interval_list list;
@@ -40,7 +40,7 @@ static void test_waits_do_not_overlap(void **state)
 	interval_list_free(&list);
 }
 
-static void test_gaps_take_whole_waits(void **state)
+TEST(gaps_take_whole_waits)
 {
 	struct data_wait items[] = {
 	    {.begin_ns = 10, .end_ns = 20}, /* ends as the first gap begins */
@@ -65,7 +65,7 @@ static void test_gaps_take_whole_waits(void **state)
 }
 
 /* The trainer makes no call, no mark and no sleep. Then it has steps, too. */
-static void test_a_trainer_alone_never_waits(void **state)
+TEST(a_trainer_alone_never_waits)
 {
 	for (uint64_t n = 0; n <= STEPS; n += STEPS) {
 		struct scene scene;
@@ -84,7 +84,7 @@ static void test_a_trainer_alone_never_waits(void **state)
 	}
 }
 
-static void test_marks_of_next_are_the_waits(void **state)
+TEST(marks_of_next_are_the_waits)
 {
 	struct data_waits waits;
 
@@ -120,7 +120,7 @@ static void test_marks_of_next_are_the_waits(void **state)
 }
 
 /* If next() makes its batch, the marks are the wait, and reading within is known. */
-static void test_marks_of_batches_tell_reading_apart(void **state)
+TEST(marks_of_batches_tell_reading_apart)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -147,7 +147,7 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 
 /* With a loader of the job's own, a wait goes from the first file call after a step to the last one. It
  * includes the time in which a sample is then decoded. */
-static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
+TEST(an_own_loader_waits_from_first_to_last_file_call)
 {
 	struct interval saved = {at(7000), at(8000)};
 	const struct interval_list checkpoints = {.items = &saved, .n = 1};
@@ -183,7 +183,7 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 
 /* Not every file access is a batch. Before the first step, only as many samples as a batch has count. After a
  * long time of computing, fewer than half a batch do not count. */
-static void test_inline_among_other_reads(void **state)
+TEST(inline_among_other_reads)
 {
 	script_begin(&s);
 	for (uint64_t i = 1; i <= STEPS; i++) {
@@ -211,7 +211,7 @@ static void test_inline_among_other_reads(void **state)
 }
 
 /* No steps are known, so the rhythm of reads makes them. */
-static void test_inline_without_steps(void **state)
+TEST(inline_without_steps)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < 20; i++)
@@ -236,10 +236,3 @@ static void test_inline_without_steps(void **state)
 	}
 	data_waits_free(&waits);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_waits_do_not_overlap), cmocka_unit_test(test_gaps_take_whole_waits),
-	   cmocka_unit_test(test_a_trainer_alone_never_waits),
-	   cmocka_unit_test(test_marks_of_next_are_the_waits),
-	   cmocka_unit_test(test_marks_of_batches_tell_reading_apart),
-	   cmocka_unit_test(test_an_own_loader_waits_from_first_to_last_file_call),
-	   cmocka_unit_test(test_inline_among_other_reads), cmocka_unit_test(test_inline_without_steps))

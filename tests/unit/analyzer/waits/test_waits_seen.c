@@ -102,7 +102,7 @@ static void loads_by_timed_waits(uint64_t tick)
 	    ->call.argument = FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG;
 }
 
-static void test_threads_that_fill_a_queue(void **state)
+TEST(threads_that_fill_a_queue)
 {
 	void (*const ways[])(uint64_t) = {loads_by_next, loads_by_naps, loads_by_python,
 					  loads_by_timed_waits};
@@ -119,7 +119,7 @@ static void only_computes(uint64_t tick)
 }
 
 /* Threads of OpenMP and autograd do nothing that a loader does. */
-static void test_threads_that_compute(void **state)
+TEST(threads_that_compute)
 {
 	queue_steps(only_computes);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
@@ -129,7 +129,7 @@ static void test_threads_that_compute(void **state)
 }
 
 /* The trainer repeats get(timeout=...). */
-static void test_repeated_timed_waits_are_one_wait(void **state)
+TEST(repeated_timed_waits_are_one_wait)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -145,7 +145,7 @@ static void test_repeated_timed_waits_are_one_wait(void **state)
 }
 
 /* The trainer sleeps for the device right before the next get(). */
-static void test_a_nap_before_a_wait(void **state)
+TEST(a_nap_before_a_wait)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -162,7 +162,7 @@ static void test_a_nap_before_a_wait(void **state)
 }
 
 /* The trainer calls get_nowait() and sleep() in turn. */
-static void test_a_polled_queue_is_waited_for(void **state)
+TEST(a_polled_queue_is_waited_for)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -175,7 +175,7 @@ static void test_a_polled_queue_is_waited_for(void **state)
 }
 
 /* A sleep in a step is no waiting for data, and no device. */
-static void test_sleeping_on_purpose(void **state)
+TEST(sleeping_on_purpose)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < STEPS; i++) {
@@ -192,7 +192,7 @@ static void test_sleeping_on_purpose(void **state)
 }
 
 /* A multiprocessing.Queue is filled by hand, so the trainer sends no requests. */
-static void test_a_process_that_fills_a_queue(void **state)
+TEST(a_process_that_fills_a_queue)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, OTHER, 0);
@@ -235,7 +235,7 @@ static void imports(uint64_t ticks)
 	}
 }
 
-static void test_generators_that_load_are_inline_loaders(void **state)
+TEST(generators_that_load_are_inline_loaders)
 {
 	generator_steps(LOADS, MODEL);
 	check_fed(LOADER_INLINE, 700);
@@ -259,7 +259,7 @@ static void test_generators_that_load_are_inline_loaders(void **state)
 
 /* No record shows how the trainer loads. The model in its stack shows that it computes, also if a module that
  * is being imported trains. */
-static void test_model_in_the_stack(void **state)
+TEST(model_in_the_stack)
 {
 	struct analysis *analysis;
 
@@ -273,7 +273,7 @@ static void test_model_in_the_stack(void **state)
 }
 
 /* In inference, the thread whose next() returns is not the one that uses the batch. */
-static void test_inference_behind_a_queue(void **state)
+TEST(inference_behind_a_queue)
 {
 	script_begin(&s);
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -287,10 +287,3 @@ static void test_inference_behind_a_queue(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_in_range(analysis->n_steps, STEPS - 2, STEPS);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_threads_that_fill_a_queue), cmocka_unit_test(test_threads_that_compute),
-	   cmocka_unit_test(test_repeated_timed_waits_are_one_wait),
-	   cmocka_unit_test(test_a_nap_before_a_wait), cmocka_unit_test(test_a_polled_queue_is_waited_for),
-	   cmocka_unit_test(test_sleeping_on_purpose), cmocka_unit_test(test_a_process_that_fills_a_queue),
-	   cmocka_unit_test(test_generators_that_load_are_inline_loaders),
-	   cmocka_unit_test(test_model_in_the_stack), cmocka_unit_test(test_inference_behind_a_queue))

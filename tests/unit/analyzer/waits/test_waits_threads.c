@@ -44,7 +44,7 @@ static void thread_steps(void)
 	}
 }
 
-static void test_loader_thread_ends_waits(void **state)
+TEST(loader_thread_ends_waits)
 {
 	thread_steps();
 	script_off(&s, TRAINER, 7400, 7450, 7450, 0x1, REQUESTER);
@@ -73,7 +73,7 @@ static void test_loader_thread_ends_waits(void **state)
 
 /* The trainer hands over at 100. Its activity in the next 15 ticks of CPU time (0.3 ms) belongs to the
  * hand-over. */
-static void test_end_of_a_handover(void **state)
+TEST(end_of_a_handover)
 {
 	const struct timeline_thread *trainer;
 
@@ -119,7 +119,7 @@ static void test_end_of_a_handover(void **state)
 
 /* Half of the time waited is in waits at least as long as the usual one. A wait of less than an eighth of
  * that is for a lock. */
-static void test_short_waits_are_no_handovers(void **state)
+TEST(short_waits_are_no_handovers)
 {
 	const uint64_t hour_ns = 3600 * NS_PER_S;
 	struct data_wait items[6];
@@ -149,6 +149,3 @@ static void test_short_waits_are_no_handovers(void **state)
 	items[3].end_ns = items[3].begin_ns + hour_ns / 4;
 	assert_int_equal(data_waits_handovers(&waits, times), 6);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_loader_thread_ends_waits), cmocka_unit_test(test_end_of_a_handover),
-	   cmocka_unit_test(test_short_waits_are_no_handovers))

@@ -19,7 +19,7 @@ static void worker_steps(uint32_t n_steps)
 	}
 }
 
-static void test_a_look_that_finds_nothing_is_no_wait(void **state)
+TEST(a_look_that_finds_nothing_is_no_wait)
 {
 	worker_steps(STEPS);
 	/* Polls of the pipe find nothing more. */
@@ -38,7 +38,7 @@ static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 	data_waits_free(&waits);
 }
 
-static void test_a_clipped_first_wait_is_marked(void **state)
+TEST(a_clipped_first_wait_is_marked)
 {
 	worker_steps(STEPS);
 	script_first_call(&s, TRAINER, SYS_poll)->flags = EVENT_FLAG_CLIPPED;
@@ -72,7 +72,7 @@ static void test_a_clipped_first_wait_is_marked(void **state)
 
 /* Activity in the 1.5 ms of CPU time (75 ticks) after the message belongs to the wait, and a socket's within
  * 10 ms. */
-static void test_end_of_the_handshake(void **state)
+TEST(end_of_the_handshake)
 {
 	const struct {
 		uint64_t begin_tick;
@@ -108,7 +108,7 @@ static void test_end_of_the_handshake(void **state)
 }
 
 /* Unknown time may have been a step. */
-static void test_handshake_and_gap(void **state)
+TEST(handshake_and_gap)
 {
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7710, 7712, SYS_mmap, EVENT_FILE_NONE, 0, 1);
@@ -120,7 +120,7 @@ static void test_handshake_and_gap(void **state)
 }
 
 /* A backward pass lies behind the wait, however soon it came. */
-static void test_no_wait_spans_a_step(void **state)
+TEST(no_wait_spans_a_step)
 {
 	worker_steps(STEPS);
 	script_call(&s, TRAINER, 7560, 7562, SYS_mmap, EVENT_FILE_NONE, 0, 1);
@@ -150,7 +150,7 @@ static struct data_waits waits_after_wakes(struct scene *scene, uint32_t tid, ui
 
 /* The thread that the trainer wakes requests one more batch. A request up to 1.5 ms of CPU time after a wait
  * makes that wait longer. Elsewhere it is a wait of its own. */
-static void test_a_request_behind_a_wait_makes_it_longer(void **state)
+TEST(a_request_behind_a_wait_makes_it_longer)
 {
 	const struct {
 		uint64_t tick, ticks, begin_tick, end_tick; /* of the wait that contains it */
@@ -173,7 +173,7 @@ static void test_a_request_behind_a_wait_makes_it_longer(void **state)
 	}
 }
 
-static void test_requests_at_once(void **state)
+TEST(requests_at_once)
 {
 	struct scene scene;
 	struct data_waits waits = waits_after_wakes(&scene, REQUESTER, 7700, 0);
@@ -197,7 +197,7 @@ static void test_requests_at_once(void **state)
 }
 
 /* Requests count in the order of time, whichever thread sends them. */
-static void test_requests_of_two_threads(void **state)
+TEST(requests_of_two_threads)
 {
 	worker_steps(STEPS);
 	script_call(&s, LOADER, 6800, 6801, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE, 60);
@@ -213,7 +213,7 @@ static void test_requests_of_two_threads(void **state)
 }
 
 /* The trainer also wakes a thread that writes to no pipe, and a thread of another process. */
-static void test_wakes_that_request_nothing(void **state)
+TEST(wakes_that_request_nothing)
 {
 	const uint32_t tids[] = {LOADER, FEEDER};
 
@@ -229,7 +229,7 @@ static void test_wakes_that_request_nothing(void **state)
 }
 
 /* The pin-memory thread reads the results, and ends sleeps of the trainer. */
-static void test_reader_ends_waits(void **state)
+TEST(reader_ends_waits)
 {
 	worker_steps(STEPS);
 	for (size_t i = 0; i < s.n; i++)
@@ -248,10 +248,3 @@ static void test_reader_ends_waits(void **state)
 	assert_int_equal(waits.items[3].ready_ns, at(3560));
 	data_waits_free(&waits);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_look_that_finds_nothing_is_no_wait),
-	   cmocka_unit_test(test_a_clipped_first_wait_is_marked), cmocka_unit_test(test_end_of_the_handshake),
-	   cmocka_unit_test(test_handshake_and_gap), cmocka_unit_test(test_no_wait_spans_a_step),
-	   cmocka_unit_test(test_a_request_behind_a_wait_makes_it_longer),
-	   cmocka_unit_test(test_requests_at_once), cmocka_unit_test(test_requests_of_two_threads),
-	   cmocka_unit_test(test_wakes_that_request_nothing), cmocka_unit_test(test_reader_ends_waits))

@@ -53,7 +53,7 @@ static void check_tiles(const struct rhythm *rhythm)
 	assert_true(at_ns <= rhythm->end_ns);
 }
 
-static void test_few_beats_have_no_rhythm(void **state)
+TEST(few_beats_have_no_rhythm)
 {
 	struct beat beats[N * 4];
 	struct rhythm rhythm;
@@ -81,7 +81,7 @@ static void test_few_beats_have_no_rhythm(void **state)
 	rhythm_free(&rhythm);
 }
 
-static void test_steady_beats_have_a_rhythm(void **state)
+TEST(steady_beats_have_a_rhythm)
 {
 	struct beat beats[N * 4];
 	size_t n = beats_fill(beats, N, 4, 20 * MS);
@@ -110,7 +110,7 @@ static void test_steady_beats_have_a_rhythm(void **state)
 }
 
 /* Imports read other files, and an evaluation pauses for long. Neither is a step like the others. */
-static void test_rhythm_among_others(void **state)
+TEST(rhythm_among_others)
 {
 	struct beat beats[N * 4];
 	size_t n = beats_fill(beats, N, 4, 20 * MS);
@@ -142,7 +142,7 @@ static void test_rhythm_among_others(void **state)
 	rhythm_free(&rhythm);
 }
 
-static void test_a_rhythm_of_hours_does_not_overflow(void **state)
+TEST(a_rhythm_of_hours_does_not_overflow)
 {
 	struct beat beats[N * 4];
 	size_t n = beats_fill(beats, N, 4, 3600 * NS_PER_S);
@@ -221,7 +221,7 @@ static void check_window(const struct stage *stage, const struct interval_list *
 	window_free(&window);
 }
 
-static void test_a_wait_or_a_step_alone_has_no_window(void **state)
+TEST(a_wait_or_a_step_alone_has_no_window)
 {
 	struct stage *stage = stage_new(10000);
 
@@ -238,7 +238,7 @@ static void test_a_wait_or_a_step_alone_has_no_window(void **state)
 	scene_free(&stage->scene);
 }
 
-static void test_steps_begin_with_their_wait(void **state)
+TEST(steps_begin_with_their_wait)
 {
 	struct stage *stage = stage_new(10000);
 
@@ -269,7 +269,7 @@ static void test_steps_begin_with_their_wait(void **state)
 
 /* A step whose wait began before the recording was not seen whole. A step without a wait cannot be the first,
  * either. */
-static void test_a_clipped_step_is_not_the_first(void **state)
+TEST(a_clipped_step_is_not_the_first)
 {
 	struct stage *stage = stage_new(10000);
 
@@ -290,7 +290,7 @@ static void test_a_clipped_step_is_not_the_first(void **state)
 
 /* A step without a wait behind it lasts for the median of the others after its backward pass, but ends at the
  * next backward pass. */
-static void test_time_behind_the_backward_pass(void **state)
+TEST(time_behind_the_backward_pass)
 {
 	const uint64_t tails[] = {10, 20, 300, 0, 500};
 	struct stage *stage = stage_new(20000);
@@ -314,7 +314,7 @@ static void test_time_behind_the_backward_pass(void **state)
 
 /* The trainer reads a file of some kind once in many steps: where it does is no place for steps to begin. A
  * loader's waits may be as rare, because its batches are ready. */
-static void test_rare_reads_do_not_show_where_steps_begin(void **state)
+TEST(rare_reads_do_not_show_where_steps_begin)
 {
 	struct stage *stage = stage_new(60000);
 
@@ -339,7 +339,7 @@ static void test_rare_reads_do_not_show_where_steps_begin(void **state)
 
 /* Only the last wait leads to the first step. But the trainer polls repeatedly for workers that start up,
  * with next to no computing in between. */
-static void test_waits_before_the_first_step(void **state)
+TEST(waits_before_the_first_step)
 {
 	struct stage *stage = stage_new(10000);
 
@@ -365,7 +365,7 @@ static void test_waits_before_the_first_step(void **state)
 
 /* The window ends a median time after the last backward pass. It includes the checkpoint that follows, and
  * ends before the next wait and within the trainer's life. */
-static void test_end_of_the_window(void **state)
+TEST(end_of_the_window)
 {
 	struct stage *stage = stage_new(5400);
 	struct interval saved[] = {{at(4890), at(5100)}, {at(5100), at(5200)}, {at(5300), at(6000)}};
@@ -391,7 +391,7 @@ static void test_end_of_the_window(void **state)
 	scene_free(&stage->scene);
 }
 
-static void test_steps_of_an_hour_have_a_window(void **state)
+TEST(steps_of_an_hour_have_a_window)
 {
 	const uint64_t hour = 3600 * NS_PER_S / TICK_NS;
 	struct stage *stage = stage_new(10 * hour);
@@ -411,7 +411,7 @@ static struct window window_of_steps(struct analysis_step *steps, size_t n)
 	return (struct window){.begin_ns = 100, .end_ns = 100 * n + 100, .steps = steps, .n_steps = n};
 }
 
-static void test_gaps_take_whole_steps(void **state)
+TEST(gaps_take_whole_steps)
 {
 	struct analysis_step steps[10];
 	struct window window = window_of_steps(steps, 10), run;
@@ -440,7 +440,7 @@ static void test_gaps_take_whole_steps(void **state)
 	assert_ptr_equal(run.steps, window.steps + 3);
 }
 
-static void test_the_longest_run_is_by_time(void **state)
+TEST(the_longest_run_is_by_time)
 {
 	struct analysis_step steps[4];
 	struct window window = window_of_steps(steps, 4), run;
@@ -460,15 +460,3 @@ static void test_the_longest_run_is_by_time(void **state)
 	assert_int_equal(run.n_steps, 0);
 	assert_int_equal(run.observed_ns, 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_few_beats_have_no_rhythm), cmocka_unit_test(test_steady_beats_have_a_rhythm),
-	   cmocka_unit_test(test_rhythm_among_others),
-	   cmocka_unit_test(test_a_rhythm_of_hours_does_not_overflow),
-	   cmocka_unit_test(test_a_wait_or_a_step_alone_has_no_window),
-	   cmocka_unit_test(test_steps_begin_with_their_wait),
-	   cmocka_unit_test(test_a_clipped_step_is_not_the_first),
-	   cmocka_unit_test(test_time_behind_the_backward_pass),
-	   cmocka_unit_test(test_rare_reads_do_not_show_where_steps_begin),
-	   cmocka_unit_test(test_waits_before_the_first_step), cmocka_unit_test(test_end_of_the_window),
-	   cmocka_unit_test(test_steps_of_an_hour_have_a_window),
-	   cmocka_unit_test(test_gaps_take_whole_steps), cmocka_unit_test(test_the_longest_run_is_by_time))

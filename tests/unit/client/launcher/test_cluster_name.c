@@ -17,7 +17,7 @@ static void set(const char *name, const char *value)
 		unsetenv(name);
 }
 
-static void test_where_the_name_comes_from(void **state)
+TEST(where_the_name_comes_from)
 {
 	static const struct {
 		const char *option, *run, *job, *step;
@@ -55,7 +55,7 @@ static void test_where_the_name_comes_from(void **state)
 	}
 }
 
-static void test_names_that_are_refused(void **state)
+TEST(names_that_are_refused)
 {
 	static const char *const names[] = {"a\nb", "\xff", LONGEST "4", "\x7f"};
 
@@ -68,5 +68,3 @@ static void test_names_that_are_refused(void **state)
 		assert_non_null(strstr(err.text, "at most 63 bytes"));
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_where_the_name_comes_from), cmocka_unit_test(test_names_that_are_refused))

@@ -36,7 +36,7 @@ static size_t pickle(uint8_t *to, uint32_t number, const uint32_t *indices, size
 	return (size_t)(p + 4 - to);
 }
 
-static void test_python_s_pickles_are_read(void **state)
+TEST(python_s_pickles_are_read)
 {
 	/* pickle.dumps((3, [5, 300, 70000])), (0, [9]), and protocol 5 */
 	static const uint8_t three[] =
@@ -57,7 +57,7 @@ static void test_python_s_pickles_are_read(void **state)
 		assert_true(indices_parse(three, n, got, 3, &number) < 0);
 }
 
-static void test_other_pickles_are_not(void **state)
+TEST(other_pickles_are_not)
 {
 	static const uint8_t negative[] = "\x80\x04\x95\x0a\0\0\0\0\0\0\0K\0]\x94J\xff\xff\xff\xff"
 					  "a\x86\x94.";
@@ -165,7 +165,7 @@ static void epochs(struct job *j, uint32_t n, uint32_t shift)
 			batch(j, b * BATCH, e * shift);
 }
 
-static void test_what_comes_next_is_ordered(void **state)
+TEST(what_comes_next_is_ordered)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
 
@@ -181,7 +181,7 @@ static void test_what_comes_next_is_ordered(void **state)
 	job_free(j);
 }
 
-static void test_it_stops_where_nothing_is_waited_for(void **state)
+TEST(it_stops_where_nothing_is_waited_for)
 {
 	struct job *j = job_new(MS / 20, MS / 20, 5 * MS);
 
@@ -206,7 +206,7 @@ static void test_it_stops_where_nothing_is_waited_for(void **state)
 
 /* CPU time that the scheduler has not yet counted looks like waiting. A worker that did not sleep did not
  * wait. */
-static void test_late_bookkeeping_is_no_waiting(void **state)
+TEST(late_bookkeeping_is_no_waiting)
 {
 	struct job *j = job_new(0, 0, MS);
 
@@ -217,7 +217,7 @@ static void test_late_bookkeeping_is_no_waiting(void **state)
 	job_free(j);
 }
 
-static void test_it_stops_where_the_trainer_is_waited_for(void **state)
+TEST(it_stops_where_the_trainer_is_waited_for)
 {
 	struct job *j = job_new(MS, MS / 10, MS / 10);
 
@@ -229,7 +229,7 @@ static void test_it_stops_where_the_trainer_is_waited_for(void **state)
 	job_free(j);
 }
 
-static void test_it_stops_where_files_are_in_memory(void **state)
+TEST(it_stops_where_files_are_in_memory)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
 
@@ -246,7 +246,7 @@ static void test_it_stops_where_files_are_in_memory(void **state)
 }
 
 /* The assistance helped. Later, files take as long as without it, so it tries again and then rests. */
-static void test_it_stops_where_it_no_longer_helps(void **state)
+TEST(it_stops_where_it_no_longer_helps)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS);
 
@@ -258,7 +258,7 @@ static void test_it_stops_where_it_no_longer_helps(void **state)
 	job_free(j);
 }
 
-static void test_epochs_may_be_too_short(void **state)
+TEST(epochs_may_be_too_short)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS);
 
@@ -270,7 +270,7 @@ static void test_epochs_may_be_too_short(void **state)
 	job_free(j);
 }
 
-static void test_it_stops_where_it_does_not_help(void **state)
+TEST(it_stops_where_it_does_not_help)
 {
 	struct job *j = job_new(5 * MS, 5 * MS, MS);
 
@@ -280,7 +280,7 @@ static void test_it_stops_where_it_does_not_help(void **state)
 	job_free(j);
 }
 
-static void test_another_file_each_time_ends_it(void **state)
+TEST(another_file_each_time_ends_it)
 {
 	struct job *j = job_new(5 * MS, MS, MS);
 	uint32_t before;
@@ -303,7 +303,7 @@ static void test_another_file_each_time_ends_it(void **state)
 }
 
 /* The first batch opens the files of its indices, the next batches do not. */
-static void test_lies_in_the_middle_of_an_epoch_end_it(void **state)
+TEST(lies_in_the_middle_of_an_epoch_end_it)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
 
@@ -325,7 +325,7 @@ static void pass(struct job *j, uint32_t n, uint32_t shift)
 		batch(j, b * BATCH, shift);
 }
 
-static void test_training_and_validation_are_both_helped(void **state)
+TEST(training_and_validation_are_both_helped)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
 
@@ -343,7 +343,7 @@ static void test_training_and_validation_are_both_helped(void **state)
 	job_free(j);
 }
 
-static void test_another_data_set_is_learnt_anew(void **state)
+TEST(another_data_set_is_learnt_anew)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
 
@@ -362,7 +362,7 @@ static void test_another_data_set_is_learnt_anew(void **state)
 	job_free(j);
 }
 
-static void test_samples_that_are_no_files_end_it(void **state)
+TEST(samples_that_are_no_files_end_it)
 {
 	struct job *j = job_new(5 * MS, MS, MS);
 	const uint32_t indices[2] = {1, 2};
@@ -380,7 +380,7 @@ static void test_samples_that_are_no_files_end_it(void **state)
 }
 
 /* Records may be missing or made up. Nothing breaks, and no file is read ahead that was never opened. */
-static void test_records_may_be_anything(void **state)
+TEST(records_may_be_anything)
 {
 	struct job *j = job_new(5 * MS, MS, MS);
 	uint8_t bytes[512];
@@ -406,19 +406,3 @@ static void test_records_may_be_anything(void **state)
 	assert_int_equal(j->n_ahead, 0);
 	job_free(j);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_python_s_pickles_are_read), cmocka_unit_test(test_other_pickles_are_not),
-	   cmocka_unit_test(test_what_comes_next_is_ordered),
-	   cmocka_unit_test(test_it_stops_where_nothing_is_waited_for),
-	   cmocka_unit_test(test_late_bookkeeping_is_no_waiting),
-	   cmocka_unit_test(test_it_stops_where_the_trainer_is_waited_for),
-	   cmocka_unit_test(test_it_stops_where_files_are_in_memory),
-	   cmocka_unit_test(test_it_stops_where_it_no_longer_helps),
-	   cmocka_unit_test(test_epochs_may_be_too_short),
-	   cmocka_unit_test(test_it_stops_where_it_does_not_help),
-	   cmocka_unit_test(test_another_file_each_time_ends_it),
-	   cmocka_unit_test(test_lies_in_the_middle_of_an_epoch_end_it),
-	   cmocka_unit_test(test_training_and_validation_are_both_helped),
-	   cmocka_unit_test(test_another_data_set_is_learnt_anew),
-	   cmocka_unit_test(test_samples_that_are_no_files_end_it),
-	   cmocka_unit_test(test_records_may_be_anything))

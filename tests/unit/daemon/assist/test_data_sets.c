@@ -29,7 +29,7 @@ static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char
 	return set;
 }
 
-static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state)
+TEST(a_pass_begins_with_batch_0_and_has_all_its_workers)
 {
 	struct data_sets s = {0};
 	uint64_t one = data_sets_written(&s, 0, -1, 0), other;
@@ -55,7 +55,7 @@ static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state
 	data_sets_free(&s);
 }
 
-static void test_files_tell_one_set_from_another(void **state)
+TEST(files_tell_one_set_from_another)
 {
 	struct data_sets s = {0};
 	uint64_t pass = data_sets_written(&s, 0, -1, 0);
@@ -87,7 +87,7 @@ static void test_files_tell_one_set_from_another(void **state)
 }
 
 /* A pass whose files match no known set is learnt as a set of its own, until a batch matches. */
-static void test_parts_of_one_set_come_together(void **state)
+TEST(parts_of_one_set_come_together)
 {
 	struct data_sets s = {0};
 	uint32_t wrong;
@@ -116,7 +116,7 @@ static void test_parts_of_one_set_come_together(void **state)
 	data_sets_free(&s);
 }
 
-static void test_there_are_only_so_many(void **state)
+TEST(there_are_only_so_many)
 {
 	struct data_sets s = {0};
 	uint32_t wrong;
@@ -139,7 +139,7 @@ static int learn(struct data_sets *s, int set, uint32_t index, const char *name)
 	return r;
 }
 
-static void test_the_table_is_bounded(void **state)
+TEST(the_table_is_bounded)
 {
 	struct data_sets s = {.sets = {{.per_sample = 1}, {.per_sample = 1}}};
 
@@ -157,8 +157,3 @@ static void test_the_table_is_bounded(void **state)
 	assert_int_equal(learn(&s, 1, 5, "a"), DATA_NEW);
 	data_sets_free(&s);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_pass_begins_with_batch_0_and_has_all_its_workers),
-	   cmocka_unit_test(test_files_tell_one_set_from_another),
-	   cmocka_unit_test(test_parts_of_one_set_come_together),
-	   cmocka_unit_test(test_there_are_only_so_many), cmocka_unit_test(test_the_table_is_bounded))

@@ -8,7 +8,7 @@
 #include "daemon/assist/identity.h"
 #include "lib/cleanup.h"
 
-static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
+TEST_IN_FOLDER(a_job_s_cgroup_is_opened_and_no_other)
 {
 	const char *folder = *state;
 	_cleanup_(freep) char *mounted = path_in(folder, "cgroup");
@@ -27,5 +27,3 @@ static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 	assert_int_equal(identity_open_group(mounted, "", "/../elsewhere"), -EXDEV);
 	assert_int_equal(identity_open_group(mounted, "/memory", "/../../elsewhere"), -EXDEV);
 }
-
-UNIT_TESTS(IN_FOLDER(test_a_job_s_cgroup_is_opened_and_no_other))

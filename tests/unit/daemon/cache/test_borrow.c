@@ -43,7 +43,7 @@ static uint64_t limit_on_all(struct borrow *l, const struct stall_node *node, ui
 	return borrow_decide(l, node, 0, &use, now_ns).total;
 }
 
-static void test_what_nobody_wants_may_be_borrowed(void **state)
+TEST(what_nobody_wants_may_be_borrowed)
 {
 	struct stall_node node = calm(), unknown = stall_node_unknown();
 	struct borrow l = {0};
@@ -53,7 +53,7 @@ static void test_what_nobody_wants_may_be_borrowed(void **state)
 	assert_true(limit_on_borrowed(&l, &unknown, 0, 5, 102 * S) == BORROW_ALL);
 }
 
-static void test_who_waits_gets_all_at_once(void **state)
+TEST(who_waits_gets_all_at_once)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
@@ -68,7 +68,7 @@ static void test_who_waits_gets_all_at_once(void **state)
 	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)GIB, 300 * S), 0);
 }
 
-static void test_what_is_missing_is_given_back(void **state)
+TEST(what_is_missing_is_given_back)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
@@ -79,7 +79,7 @@ static void test_what_is_missing_is_given_back(void **state)
 	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
 }
 
-static void test_larger_nodes_keep_more_free(void **state)
+TEST(larger_nodes_keep_more_free)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
@@ -92,7 +92,7 @@ static void test_larger_nodes_keep_more_free(void **state)
 	assert_int_equal(limit_on_borrowed(&l, &node, 0, (uint64_t)(5 * GIB), 200 * S), (uint64_t)(3 * GIB));
 }
 
-static void test_claims_give_way_behind_what_is_borrowed(void **state)
+TEST(claims_give_way_behind_what_is_borrowed)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
@@ -121,7 +121,7 @@ static void test_claims_give_way_behind_what_is_borrowed(void **state)
 	assert_true(limit_on_all(&l, &node, 0, 913 * S) == BORROW_ALL);
 }
 
-static void test_the_less_is_left_the_sooner_it_looks(void **state)
+TEST(the_less_is_left_the_sooner_it_looks)
 {
 	assert_int_equal(borrow_pause_ms(24 * GIB, 24 * GIB), BORROW_PAUSE_MOST_MS);
 	assert_int_equal(borrow_pause_ms(6 * GIB, 24 * GIB), 500);
@@ -131,7 +131,7 @@ static void test_the_less_is_left_the_sooner_it_looks(void **state)
 	assert_int_equal(borrow_pause_ms(GIB, 0), BORROW_PAUSE_MOST_MS);
 }
 
-static void test_page_cache_in_use_comes_first(void **state)
+TEST(page_cache_in_use_comes_first)
 {
 	struct stall_node node = calm();
 	struct borrow l = {0};
@@ -172,7 +172,7 @@ static uint64_t look(struct machine *m)
 	return m->cache.node.borrow_bytes;
 }
 
-static void test_the_watch_sees_the_machine(void **state)
+TEST_IN_FOLDER(the_watch_sees_the_machine)
 {
 	struct machine m = {.root = *state};
 
@@ -197,7 +197,7 @@ static void on_time(struct machine *m)
 }
 
 /* A new program takes nearly all memory within a second between two checks. */
-static void test_a_fall_is_seen_at_once(void **state)
+TEST_IN_FOLDER(a_fall_is_seen_at_once)
 {
 	struct machine m = {.root = *state};
 
@@ -229,12 +229,3 @@ static void test_a_fall_is_seen_at_once(void **state)
 	loop_end(&m.loop);
 	cache_free(&m.cache);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_nobody_wants_may_be_borrowed),
-	   cmocka_unit_test(test_who_waits_gets_all_at_once),
-	   cmocka_unit_test(test_what_is_missing_is_given_back),
-	   cmocka_unit_test(test_larger_nodes_keep_more_free),
-	   cmocka_unit_test(test_claims_give_way_behind_what_is_borrowed),
-	   cmocka_unit_test(test_the_less_is_left_the_sooner_it_looks),
-	   cmocka_unit_test(test_page_cache_in_use_comes_first), IN_FOLDER(test_the_watch_sees_the_machine),
-	   IN_FOLDER(test_a_fall_is_seen_at_once))

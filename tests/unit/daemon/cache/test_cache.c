@@ -12,7 +12,7 @@
 
 #include "client/residents.h"
 
-static void test_what_is_kept_and_what_passes_through(void **state)
+TEST_IN_FOLDER(what_is_kept_and_what_passes_through)
 {
 	struct fixture f;
 	uint32_t id;
@@ -45,7 +45,7 @@ static void test_what_is_kept_and_what_passes_through(void **state)
 
 /* A waiting batch may evict kept chunks and read-ahead chunks, the farthest first. No request evicts a chunk
  * in use. */
-static void test_who_goes_first(void **state)
+TEST_IN_FOLDER(who_goes_first)
 {
 	struct cached_dataset *idle;
 	struct fixture f;
@@ -117,7 +117,7 @@ static uint32_t chunk_at(const uint32_t *visits, uint32_t visit)
 }
 
 /* If the order is known, an epoch finds as many chunks as fit into memory, however many pass through. */
-static void test_what_is_needed_last_goes_first(void **state)
+TEST_IN_FOLDER(what_is_needed_last_goes_first)
 {
 	enum { SPACE = 10 };
 	uint32_t visits[EPOCHS + 1][N_CHUNKS];
@@ -154,7 +154,7 @@ static void test_what_is_needed_last_goes_first(void **state)
 }
 
 /* If several sessions need a chunk, the nearest use counts. Ranks at the same position count once. */
-static void test_the_nearest_session_counts(void **state)
+TEST_IN_FOLDER(the_nearest_session_counts)
 {
 	uint32_t visits[N_CHUNKS], backwards[N_CHUNKS];
 	struct cached_cursor a = {.place = {.now = visits, .n_visits = N_CHUNKS}, .whole = true}, b = a,
@@ -189,7 +189,7 @@ static void test_the_nearest_session_counts(void **state)
 }
 
 /* A chunk that is being read or verified is not evicted, even for a waiting batch. */
-static void test_what_is_under_way_stays(void **state)
+TEST_IN_FOLDER(what_is_under_way_stays)
 {
 	struct fixture f;
 	int r;
@@ -210,7 +210,7 @@ static void test_what_is_under_way_stays(void **state)
 }
 
 /* Among unneeded chunks, the least recently used one is evicted. */
-static void test_the_oldest_goes_first(void **state)
+TEST_IN_FOLDER(the_oldest_goes_first)
 {
 	struct fixture f;
 
@@ -231,7 +231,7 @@ static void test_the_oldest_goes_first(void **state)
 
 /* Segments are as large as their chunks. A giant replaces several, and its memory is not given to a chunk of
  * another size. */
-static void test_segments_are_as_large_as_their_chunks(void **state)
+TEST_IN_FOLDER(segments_are_as_large_as_their_chunks)
 {
 	struct fixture f;
 
@@ -265,7 +265,7 @@ static void test_segments_are_as_large_as_their_chunks(void **state)
 }
 
 /* The number of a dropped segment stays unused, also if its slot in the table is reused. */
-static void test_numbers_of_segments(void **state)
+TEST_IN_FOLDER(numbers_of_segments)
 {
 	struct fixture f;
 	uint32_t first, second;
@@ -287,7 +287,7 @@ static void test_numbers_of_segments(void **state)
 }
 
 /* Clients read chunks in place by a table. A chunk's entry changes with each of its stays in memory. */
-static void test_the_table_has_whole_chunks_and_tells_stays_apart(void **state)
+TEST_IN_FOLDER(the_table_has_whole_chunks_and_tells_stays_apart)
 {
 	struct resident_uses *uses;
 	const resident_entry *table;
@@ -357,19 +357,19 @@ static void check_reads_in_place(void **state, bool reads, uint64_t stay)
 	stop(&f);
 }
 
-static void test_a_chunk_that_is_read_in_place_stays(void **state)
+TEST_IN_FOLDER(a_chunk_that_is_read_in_place_stays)
 {
 	check_reads_in_place(state, true, 0x5);
 }
 
-static void test_without_reads_in_place_the_oldest_goes(void **state)
+TEST_IN_FOLDER(without_reads_in_place_the_oldest_goes)
 {
 	check_reads_in_place(state, false, 0x6);
 }
 
 /* Each segment uses a descriptor, and so does each snapshot that a client holds. Some descriptors are kept
  * free for chunks that pass through. */
-static void test_descriptors_are_bounded(void **state)
+TEST_IN_FOLDER(descriptors_are_bounded)
 {
 	struct cached_dataset *held;
 	struct fixture f;
@@ -406,7 +406,7 @@ static void test_descriptors_are_bounded(void **state)
 	stop(&f);
 }
 
-static void test_what_is_verified_goes_where_clients_look(void **state)
+TEST_IN_FOLDER(what_is_verified_goes_where_clients_look)
 {
 	struct segment *from, *to;
 	struct fixture f;
@@ -457,7 +457,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	stop(&f);
 }
 
-static void test_where_what_is_verified_stays(void **state)
+TEST_IN_FOLDER(where_what_is_verified_stays)
 {
 	struct cached_dataset *other;
 	struct segment *from, *to;
@@ -502,7 +502,7 @@ static bool is_released(void *cache)
 }
 
 /* Workers return pages to the system, also pages that a client maps, but not pages from before a restart. */
-static void test_memory_goes_back(void **state)
+TEST_IN_FOLDER(memory_goes_back)
 {
 	struct fixture f;
 	uint8_t *maps[2];
@@ -533,7 +533,7 @@ static void test_memory_goes_back(void **state)
 }
 
 /* Unused datasets stay for the next job, as long as there are few of them and there is space. */
-static void test_few_idle_datasets_stay_for_the_next_job(void **state)
+TEST_IN_FOLDER(few_idle_datasets_stay_for_the_next_job)
 {
 	struct cached_dataset *first, *d = NULL;
 	struct fixture f;
@@ -595,7 +595,7 @@ static bool is_at_rest(void *user)
 }
 
 /* A chunk that is in use long after it was read moves to other pages, and is not evicted meanwhile. */
-static void test_a_chunk_in_use_moves_to_other_pages(void **state)
+TEST_IN_FOLDER(a_chunk_in_use_moves_to_other_pages)
 {
 	struct fixture f;
 
@@ -629,15 +629,3 @@ static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 	loop_until(&f.f.loop, is_at_rest, f.cache);
 	stop(&f);
 }
-
-UNIT_TESTS(IN_FOLDER(test_what_is_needed_last_goes_first), IN_FOLDER(test_the_nearest_session_counts),
-	   IN_FOLDER(test_what_is_kept_and_what_passes_through), IN_FOLDER(test_who_goes_first),
-	   IN_FOLDER(test_what_is_under_way_stays), IN_FOLDER(test_the_oldest_goes_first),
-	   IN_FOLDER(test_segments_are_as_large_as_their_chunks), IN_FOLDER(test_numbers_of_segments),
-	   IN_FOLDER(test_the_table_has_whole_chunks_and_tells_stays_apart),
-	   IN_FOLDER(test_a_chunk_that_is_read_in_place_stays),
-	   IN_FOLDER(test_without_reads_in_place_the_oldest_goes), IN_FOLDER(test_descriptors_are_bounded),
-	   IN_FOLDER(test_what_is_verified_goes_where_clients_look),
-	   IN_FOLDER(test_where_what_is_verified_stays), IN_FOLDER(test_memory_goes_back),
-	   IN_FOLDER(test_a_chunk_in_use_moves_to_other_pages),
-	   IN_FOLDER(test_few_idle_datasets_stay_for_the_next_job))

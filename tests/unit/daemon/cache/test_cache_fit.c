@@ -24,7 +24,7 @@ static void fill_all(struct fixture *f, struct cached_dataset *d, uint64_t n)
 }
 
 /* A job is guaranteed its claim. Memory beyond it is released as soon as another job needs it. */
-static void test_claimed_and_borrowed(void **state)
+TEST_IN_FOLDER(claimed_and_borrowed)
 {
 	struct fixture f;
 
@@ -67,7 +67,7 @@ static void test_claimed_and_borrowed(void **state)
 }
 
 /* The end of a job, or a smaller claim, makes no memory scarce. */
-static void test_what_was_claimed_stays(void **state)
+TEST_IN_FOLDER(what_was_claimed_stays)
 {
 	struct fixture f;
 
@@ -88,7 +88,7 @@ static void test_what_was_claimed_stays(void **state)
 	stop(&f);
 }
 
-static void test_claims_give_way(void **state)
+TEST_IN_FOLDER(claims_give_way)
 {
 	struct fixture f;
 
@@ -115,7 +115,7 @@ static void test_claims_give_way(void **state)
 	stop(&f);
 }
 
-static void test_what_is_in_use_goes_later(void **state)
+TEST_IN_FOLDER(what_is_in_use_goes_later)
 {
 	struct fixture f;
 
@@ -150,7 +150,7 @@ static void test_what_is_in_use_goes_later(void **state)
 }
 
 /* Whatever the limit, the open sessions get the memory that they need. */
-static void test_the_least_that_sessions_need(void **state)
+TEST_IN_FOLDER(the_least_that_sessions_need)
 {
 	struct fixture f;
 
@@ -183,7 +183,7 @@ static void test_the_least_that_sessions_need(void **state)
 	stop(&f);
 }
 
-static void test_what_is_taken(void **state)
+TEST_IN_FOLDER(what_is_taken)
 {
 	struct fixture f;
 
@@ -213,7 +213,7 @@ static void test_what_is_taken(void **state)
 }
 
 /* Each dataset evicts its own chunks beyond its space. Unclaimed memory is shared between the datasets. */
-static void test_datasets_share_out_what_is_lent(void **state)
+TEST_IN_FOLDER(datasets_share_out_what_is_lent)
 {
 	struct fixture f;
 
@@ -247,7 +247,7 @@ static void test_datasets_share_out_what_is_lent(void **state)
 
 /* Chunks of unused datasets are evicted first, then chunks that pass through, then kept chunks that are not
  * needed soon. */
-static void test_who_goes_first(void **state)
+TEST_IN_FOLDER(who_goes_first)
 {
 	struct cached_dataset *idle;
 	struct fixture f;
@@ -294,7 +294,7 @@ static void test_who_goes_first(void **state)
 
 /* As many chunks are kept as are certain to stay, the first ones to come. More are kept when there is more
  * space. */
-static void test_what_is_kept(void **state)
+TEST_IN_FOLDER(what_is_kept)
 {
 	struct fixture f;
 
@@ -367,7 +367,7 @@ static uint64_t paid_by(const struct cache *c, uint32_t payer)
 
 /* A user with a quota gets it, whatever others hold and need. The others get no more of it while it is
  * used. */
-static void test_a_quota_holds_against_what_others_want(void **state)
+TEST_IN_FOLDER(a_quota_holds_against_what_others_want)
 {
 	struct fixture f;
 	struct cached_dataset *own = start_quotas(&f, *state);
@@ -404,7 +404,7 @@ static void test_a_quota_holds_against_what_others_want(void **state)
 
 /* Decoded copies count for the user who asked for them. They take no space from other users, and are evicted
  * before that user's own chunks. */
-static void test_quotas_of_decoded(void **state)
+TEST_IN_FOLDER(quotas_of_decoded)
 {
 	const struct recipe key = {.kind = RECIPE_IMAGE};
 	struct fixture f;
@@ -428,7 +428,7 @@ static void test_quotas_of_decoded(void **state)
 }
 
 /* Another dataset, another session and another user without a row all share the same rest. */
-static void test_quotas_of_many(void **state)
+TEST_IN_FOLDER(quotas_of_many)
 {
 	struct fixture f;
 	struct cached_dataset *own = start_quotas(&f, *state), *more;
@@ -459,10 +459,3 @@ static void test_quotas_of_many(void **state)
 	assert_int_equal(paid_by(f.cache, 1), own->copy.bytes + (f.d->copy.bytes + 4 * f.unit) / 2);
 	stop(&f);
 }
-
-UNIT_TESTS(IN_FOLDER(test_claimed_and_borrowed), IN_FOLDER(test_what_was_claimed_stays),
-	   IN_FOLDER(test_claims_give_way), IN_FOLDER(test_what_is_in_use_goes_later),
-	   IN_FOLDER(test_the_least_that_sessions_need), IN_FOLDER(test_what_is_taken),
-	   IN_FOLDER(test_datasets_share_out_what_is_lent), IN_FOLDER(test_who_goes_first),
-	   IN_FOLDER(test_what_is_kept), IN_FOLDER(test_a_quota_holds_against_what_others_want),
-	   IN_FOLDER(test_quotas_of_decoded), IN_FOLDER(test_quotas_of_many))

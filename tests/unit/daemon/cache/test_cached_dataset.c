@@ -64,7 +64,7 @@ static int identify(struct fixture *f, int snapshot_fd, bool *ret_replaced)
 	return 0;
 }
 
-static void test_a_readable_snapshot_is_proof(void **state)
+TEST_WITH(a_readable_snapshot_is_proof, setup, teardown)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), readable = openat(f->dir_fd, "snapshot", O_RDONLY);
@@ -76,7 +76,7 @@ static void test_a_readable_snapshot_is_proof(void **state)
 	close(fd);
 }
 
-static void test_a_descriptor_without_read_access_proves_nothing(void **state)
+TEST_WITH(a_descriptor_without_read_access_proves_nothing, setup, teardown)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), path = openat(f->dir_fd, "snapshot", O_PATH),
@@ -96,7 +96,7 @@ static void test_a_descriptor_without_read_access_proves_nothing(void **state)
 	close(fd);
 }
 
-static void test_another_file_is_not_this_dataset(void **state)
+TEST_WITH(another_file_is_not_this_dataset, setup, teardown)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), other = make(f, "other");
@@ -108,7 +108,7 @@ static void test_another_file_is_not_this_dataset(void **state)
 	close(fd);
 }
 
-static void test_links_are_not_followed(void **state)
+TEST_WITH(links_are_not_followed, setup, teardown)
 {
 	struct fixture *f = *state;
 	int other = make(f, "other");
@@ -119,7 +119,7 @@ static void test_links_are_not_followed(void **state)
 	close(other);
 }
 
-static void test_damaged_snapshot_is_refused(void **state)
+TEST_WITH(damaged_snapshot_is_refused, setup, teardown)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot"), readable = openat(f->dir_fd, "snapshot", O_RDONLY), copy, plain;
@@ -155,7 +155,7 @@ static void identify_whole(struct fixture *f, int fd, struct proof_identity *ret
 	*ret = proof.identity;
 }
 
-static void test_other_chunks_or_rights_are_another_dataset(void **state)
+TEST_WITH(other_chunks_or_rights_are_another_dataset, setup, teardown)
 {
 	struct fixture *f = *state;
 	int fd = make(f, "snapshot");
@@ -181,7 +181,7 @@ static void test_other_chunks_or_rights_are_another_dataset(void **state)
 		.uid = (owner), .gid = (group), .mode = (bits)                                               \
 	}
 
-static void test_a_chunk_no_stricter_than_the_snapshot(void **state)
+TEST(a_chunk_no_stricter_than_the_snapshot)
 {
 	static const struct {
 		struct access_rights chunk, snapshot;
@@ -223,7 +223,7 @@ static struct access_rights listed(mode_t mode, const uint16_t permissions[5])
 	return rights;
 }
 
-static void test_lists_are_compared_entry_by_entry(void **state)
+TEST(lists_are_compared_entry_by_entry)
 {
 	const struct access_rights open = {.uid = 1000, .gid = 1000, .mode = 0644},
 				   closed = {.uid = 1000, .gid = 1000, .mode = 0640},
@@ -251,7 +251,7 @@ static void test_lists_are_compared_entry_by_entry(void **state)
 	assert_false(access_is_no_stricter(&other, ACCESS_READ, &granted));
 }
 
-static void test_places_are_shared_by_mount(void **state)
+TEST(places_are_shared_by_mount)
 {
 	struct place_list list = {0};
 	struct chunk_place *a, *b, *c;
@@ -275,14 +275,3 @@ static void test_places_are_shared_by_mount(void **state)
 	assert_null(list.first);
 	assert_null(place_unref(NULL));
 }
-
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_readable_snapshot_is_proof, setup, teardown),
-	   cmocka_unit_test_setup_teardown(test_a_descriptor_without_read_access_proves_nothing, setup,
-					   teardown),
-	   cmocka_unit_test_setup_teardown(test_another_file_is_not_this_dataset, setup, teardown),
-	   cmocka_unit_test_setup_teardown(test_links_are_not_followed, setup, teardown),
-	   cmocka_unit_test_setup_teardown(test_damaged_snapshot_is_refused, setup, teardown),
-	   cmocka_unit_test_setup_teardown(test_other_chunks_or_rights_are_another_dataset, setup, teardown),
-	   cmocka_unit_test(test_a_chunk_no_stricter_than_the_snapshot),
-	   cmocka_unit_test(test_lists_are_compared_entry_by_entry),
-	   cmocka_unit_test(test_places_are_shared_by_mount))

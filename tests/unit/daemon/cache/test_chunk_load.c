@@ -163,7 +163,7 @@ static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
 	close(fd);
 }
 
-static void test_read_and_verified(void **state)
+TEST_IN_FOLDER(read_and_verified)
 {
 	const struct job_counters *counters;
 	struct fixture f;
@@ -216,7 +216,7 @@ static bool has_state(void *user)
 
 /* A damaged chunk is read once more, and then quarantined with the reason. It is not retried by itself, but
  * after it may have been repaired, a request retries it. */
-static void test_a_damaged_chunk_is_read_again_and_quarantined(void **state)
+TEST_IN_FOLDER(a_damaged_chunk_is_read_again_and_quarantined)
 {
 	struct fixture f;
 
@@ -266,7 +266,7 @@ static void spoil_record(const char *path, uint64_t sample, size_t at, uint64_t 
 
 /* When a large snapshot is opened, only its tables are verified. A wrong record shows when its chunk is read,
  * and only there. */
-static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
+TEST_IN_FOLDER(a_wrong_record_shows_when_its_chunk_is_read)
 {
 	static const struct {
 		size_t at;
@@ -309,7 +309,7 @@ static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 }
 
 /* The file is repaired between the first read and the second, so the damage has no effect. */
-static void test_damage_on_the_way(void **state)
+TEST_IN_FOLDER(damage_on_the_way)
 {
 	struct fixture f;
 
@@ -336,7 +336,7 @@ static void fail_with(struct fixture *f, uint64_t chunk, const char *says)
 }
 
 /* Other faults of a file, and their error messages. */
-static void test_each_wrong_file_is_told_by_its_fault(void **state)
+TEST_IN_FOLDER(each_wrong_file_is_told_by_its_fault)
 {
 	char *first, *second, *third;
 	struct fixture f;
@@ -367,7 +367,7 @@ static void test_each_wrong_file_is_told_by_its_fault(void **state)
 }
 
 /* The checksums are right, but it is another file than the packed one. Its digest shows that. */
-static void test_another_file_with_right_checksums(void **state)
+TEST_IN_FOLDER(another_file_with_right_checksums)
 {
 	struct fixture f;
 	struct snapshot_chunk meta;
@@ -382,7 +382,7 @@ static void test_another_file_with_right_checksums(void **state)
 	stop(&f);
 }
 
-static void test_the_same_without_digests(void **state)
+TEST_IN_FOLDER(the_same_without_digests)
 {
 	struct snapshot_chunk meta;
 	struct fixture f;
@@ -397,7 +397,7 @@ static void test_the_same_without_digests(void **state)
 }
 
 /* A read error may be temporary. Unlike damage, it is retried after a while. */
-static void test_a_read_that_fails(void **state)
+TEST_IN_FOLDER(a_read_that_fails)
 {
 	struct fixture f;
 
@@ -418,7 +418,7 @@ static void test_a_read_that_fails(void **state)
 }
 
 /* If no reader can be started, the state is as if nothing had been requested. */
-static void test_without_a_reader_nothing_was_asked_for(void **state)
+TEST_IN_FOLDER(without_a_reader_nothing_was_asked_for)
 {
 	struct fixture f;
 
@@ -444,7 +444,7 @@ static void test_without_a_reader_nothing_was_asked_for(void **state)
 
 /* In a full cache whose segments clients map, the chunk is verified in a separate segment, and only then
  * placed where clients look. */
-static void test_verified_before_it_is_lent(void **state)
+TEST_IN_FOLDER(verified_before_it_is_lent)
 {
 	struct fixture f;
 	uint8_t before[64];
@@ -474,7 +474,7 @@ static void test_verified_before_it_is_lent(void **state)
 
 /* A chunk with a digest is in memory as in its file, gaps included, because its copies are checked against
  * the digest again. */
-static void test_lent_with_its_gaps(void **state)
+TEST_IN_FOLDER(lent_with_its_gaps)
 {
 	struct snapshot_chunk meta;
 	struct digest found;
@@ -502,7 +502,7 @@ static void test_lent_with_its_gaps(void **state)
 
 /* Only the samples of a subset are read. If more are needed, the whole chunk is read, in place of the
  * part. */
-static void test_a_subset_reads_its_part_of_a_chunk(void **state)
+TEST_IN_FOLDER(a_subset_reads_its_part_of_a_chunk)
 {
 	const uint64_t few = 1 << 3 | 1 << 20 | UINT64_C(1) << 40;
 	struct subset *some = subset_of(few), *others = subset_of(few | 1 << 21);
@@ -543,7 +543,7 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 
 /* The rest of a part that is in use is read into a segment that seems to hold nothing. No other chunk gets
  * this segment meanwhile. */
-static void test_the_rest_of_a_part_in_a_full_cache(void **state)
+TEST_IN_FOLDER(the_rest_of_a_part_in_a_full_cache)
 {
 	struct subset *some = subset_of(1 << 3);
 	struct fixture f;
@@ -581,20 +581,20 @@ static void read_whole(const char *root, const struct dataset_plan *plan, uint64
 }
 
 /* Reading this part would save little work, so the whole chunk is read. */
-static void test_no_part_of_many(void **state)
+TEST_IN_FOLDER(no_part_of_many)
 {
 	read_whole(*state, &many, 0x55555555);
 }
 
 /* A digest covers the whole file, so no part is read. */
-static void test_no_part_with_a_digest(void **state)
+TEST_IN_FOLDER(no_part_with_a_digest)
 {
 	read_whole(*state, &many_digested, 1 << 3);
 }
 
 /* Damage is found where it is read. A part in use stays although the rest is damaged, and is dropped
  * afterwards. */
-static void test_a_part_of_a_damaged_chunk(void **state)
+TEST_IN_FOLDER(a_part_of_a_damaged_chunk)
 {
 	struct subset *some = subset_of(1 << 3);
 	struct snapshot_sample s;
@@ -629,7 +629,7 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 }
 
 /* The daemon stops while chunks are being read. Nothing is left behind, and no callback runs. */
-static void test_a_stop_while_reading_leaves_nothing_behind(void **state)
+TEST_IN_FOLDER(a_stop_while_reading_leaves_nothing_behind)
 {
 	struct fixture f;
 	uint32_t refs;
@@ -649,14 +649,3 @@ static void test_a_stop_while_reading_leaves_nothing_behind(void **state)
 	assert_int_equal(f.place->refs, 1);
 	stop(&f);
 }
-
-UNIT_TESTS(IN_FOLDER(test_read_and_verified), IN_FOLDER(test_a_damaged_chunk_is_read_again_and_quarantined),
-	   IN_FOLDER(test_a_wrong_record_shows_when_its_chunk_is_read), IN_FOLDER(test_damage_on_the_way),
-	   IN_FOLDER(test_each_wrong_file_is_told_by_its_fault),
-	   IN_FOLDER(test_another_file_with_right_checksums), IN_FOLDER(test_the_same_without_digests),
-	   IN_FOLDER(test_a_read_that_fails), IN_FOLDER(test_without_a_reader_nothing_was_asked_for),
-	   IN_FOLDER(test_verified_before_it_is_lent), IN_FOLDER(test_lent_with_its_gaps),
-	   IN_FOLDER(test_a_subset_reads_its_part_of_a_chunk),
-	   IN_FOLDER(test_the_rest_of_a_part_in_a_full_cache), IN_FOLDER(test_no_part_of_many),
-	   IN_FOLDER(test_no_part_with_a_digest), IN_FOLDER(test_a_part_of_a_damaged_chunk),
-	   IN_FOLDER(test_a_stop_while_reading_leaves_nothing_behind))

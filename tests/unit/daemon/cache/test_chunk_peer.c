@@ -209,7 +209,7 @@ static void give(struct fixture *f, uint64_t chunk, int result, bool spoilt)
 
 /* ---- asking -------------------------------------------------------------------------------------------- */
 
-static void test_it_comes_from_there(void **state)
+TEST_IN_FOLDER(it_comes_from_there)
 {
 	struct fixture f;
 
@@ -242,7 +242,7 @@ static void test_it_comes_from_there(void **state)
 	stop(&f);
 }
 
-static void test_what_does_not_come_is_read(void **state)
+TEST_IN_FOLDER(what_does_not_come_is_read)
 {
 	struct fixture f;
 
@@ -265,7 +265,7 @@ static void test_what_does_not_come_is_read(void **state)
 /* Few samples are needed of a chunk that this node does not keep, so they are read from storage. The whole
  * chunk comes from the peer once all samples are needed, and a segment whose part is in use stays where it
  * is. */
-static void test_a_few_samples_are_read(void **state)
+TEST_IN_FOLDER(a_few_samples_are_read)
 {
 	const uint64_t sample = 1;
 	const struct cached_want few = {.samples = &sample, .n = 1};
@@ -293,7 +293,7 @@ static void test_a_few_samples_are_read(void **state)
 	stop(&f);
 }
 
-static void test_who_may_not_read_it_asks_nobody(void **state)
+TEST_IN_FOLDER(who_may_not_read_it_asks_nobody)
 {
 	struct fixture f;
 
@@ -307,7 +307,7 @@ static void test_who_may_not_read_it_asks_nobody(void **state)
 	stop(&f);
 }
 
-static void test_nodes_are_waited_for(void **state)
+TEST_IN_FOLDER(nodes_are_waited_for)
 {
 	struct fixture f;
 	uint64_t again_ns = UINT64_MAX, begin_ns;
@@ -338,7 +338,7 @@ static void ask(struct fixture *f, uint64_t chunk, struct cluster_question *q)
 	gives_pump(f->cache);
 }
 
-static void test_it_is_read_once_and_given(void **state)
+TEST_IN_FOLDER(it_is_read_once_and_given)
 {
 	struct cluster_question first, second;
 	struct give_want want;
@@ -367,7 +367,7 @@ static void test_it_is_read_once_and_given(void **state)
 	stop(&f);
 }
 
-static void test_questions_that_are_refused(void **state)
+TEST_IN_FOLDER(questions_that_are_refused)
 {
 	const struct chunk_id unknown = {{0}};
 	struct cluster_question q = {.code = 0}, other = {.code = 0};
@@ -413,7 +413,7 @@ static void test_questions_that_are_refused(void **state)
 }
 
 /* A chunk that drift assigns to another node's lane stays here until that node has it. */
-static void test_a_chunk_that_left_stays_until_taken(void **state)
+TEST_IN_FOLDER(a_chunk_that_left_stays_until_taken)
 {
 	static const uint32_t sizes[N_CHUNKS] = {3, 3, 3, 3};
 	static const uint64_t base[N_CHUNKS] = {0, 1, 2, 3};
@@ -462,8 +462,3 @@ static void test_a_chunk_that_left_stays_until_taken(void **state)
 	cached_drop_cursor(f.d, &cursor);
 	stop(&f);
 }
-
-UNIT_TESTS(IN_FOLDER(test_it_comes_from_there), IN_FOLDER(test_what_does_not_come_is_read),
-	   IN_FOLDER(test_who_may_not_read_it_asks_nobody), IN_FOLDER(test_a_few_samples_are_read),
-	   IN_FOLDER(test_nodes_are_waited_for), IN_FOLDER(test_it_is_read_once_and_given),
-	   IN_FOLDER(test_questions_that_are_refused), IN_FOLDER(test_a_chunk_that_left_stays_until_taken))

@@ -103,7 +103,7 @@ static uint32_t count(const struct decoded_cache *decoded_cache, uint32_t n)
 	return found;
 }
 
-static void test_what_is_entered_is_found(void **state)
+TEST(what_is_entered_is_found)
 {
 	struct fixture f;
 	uint32_t n, before;
@@ -127,7 +127,7 @@ static void test_what_is_entered_is_found(void **state)
 	teardown(&f);
 }
 
-static void test_a_sample_has_one_decoded(void **state)
+TEST(a_sample_has_one_decoded)
 {
 	struct fixture f;
 	uint32_t offset;
@@ -148,7 +148,7 @@ static void test_a_sample_has_one_decoded(void **state)
 	teardown(&f);
 }
 
-static void test_two_decoders_do_not_share_an_extent(void **state)
+TEST(two_decoders_do_not_share_an_extent)
 {
 	struct decoded_extent *a, *b;
 	struct fixture f;
@@ -170,7 +170,7 @@ static void test_two_decoders_do_not_share_an_extent(void **state)
 
 /* An extent is evicted while a decoder writes to it. The result is dropped, and the memory is released when
  * the decoder is done. */
-static void test_an_extent_in_use_is_given_up(void **state)
+TEST(an_extent_in_use_is_given_up)
 {
 	struct fixture f;
 	uint32_t offset;
@@ -195,7 +195,7 @@ static void test_an_extent_in_use_is_given_up(void **state)
 	teardown(&f);
 }
 
-static void test_users_and_recipes_have_their_own(void **state)
+TEST(users_and_recipes_have_their_own)
 {
 	const struct recipe other = {.kind = RECIPE_IMAGE, .width = 5};
 	struct decoded_cache *mine, *theirs, *again, *another;
@@ -223,7 +223,7 @@ static void test_users_and_recipes_have_their_own(void **state)
 }
 
 /* All sessions' needs and read-ahead come first. If the requests exceed the rest, it is shared. */
-static void test_what_is_left_to_them(void **state)
+TEST(what_is_left_to_them)
 {
 	struct decoded_cache *one, *two;
 	struct fixture f;
@@ -250,9 +250,3 @@ static void test_what_is_left_to_them(void **state)
 	decoded_close(two);
 	teardown(&f);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_is_entered_is_found), cmocka_unit_test(test_a_sample_has_one_decoded),
-	   cmocka_unit_test(test_two_decoders_do_not_share_an_extent),
-	   cmocka_unit_test(test_an_extent_in_use_is_given_up),
-	   cmocka_unit_test(test_users_and_recipes_have_their_own),
-	   cmocka_unit_test(test_what_is_left_to_them))

@@ -65,7 +65,7 @@ static struct job *join(struct fixture *f, int pid, uint32_t rank, uint32_t stri
 	return j;
 }
 
-static void test_workers_are_their_trainers(void **state)
+TEST_IN_FOLDER(workers_are_their_trainers)
 {
 	struct fixture f;
 	struct job *a, *b;
@@ -104,7 +104,7 @@ static void test_workers_are_their_trainers(void **state)
 	fixture_end(&f);
 }
 
-static void test_few_wait_for_another_session(void **state)
+TEST_IN_FOLDER(few_wait_for_another_session)
 {
 	const int n = JOB_MAX_LINGERING + 3;
 	pid_t children[JOB_MAX_LINGERING + 3];
@@ -139,7 +139,7 @@ static void test_few_wait_for_another_session(void **state)
 	fixture_end(&f);
 }
 
-static void test_another_users_process_is_another_job(void **state)
+TEST_IN_FOLDER(another_users_process_is_another_job)
 {
 	struct fixture f;
 	struct job *a, *b;
@@ -162,7 +162,7 @@ static void on_tick(uv_timer_t *timer)
 {
 }
 
-static void test_a_job_lives_as_long_as_its_process(void **state)
+TEST_IN_FOLDER(a_job_lives_as_long_as_its_process)
 {
 	struct fixture f;
 	uint64_t id;
@@ -193,7 +193,7 @@ static void test_a_job_lives_as_long_as_its_process(void **state)
 	fixture_end(&f);
 }
 
-static void test_time_of_reads_that_overlap_counts_once(void **state)
+TEST(time_of_reads_that_overlap_counts_once)
 {
 	struct job j = {.n_reading = 0};
 
@@ -221,7 +221,7 @@ static void test_time_of_reads_that_overlap_counts_once(void **state)
 	assert_int_equal(read_latency_below(&j.counters.came, 0, &(double){0}), 5);
 }
 
-static void test_numbers_in_control_groups(void **state)
+TEST_IN_FOLDER(numbers_in_control_groups)
 {
 #define POD  "0a1b2c3d-0000-4444-8888-0123456789ab"
 #define POD_ "0a1b2c3d_0000_4444_8888_0123456789ab"
@@ -278,7 +278,7 @@ static void test_numbers_in_control_groups(void **state)
 	fixture_end(&f);
 }
 
-static void test_the_kernel_s_word_beats_the_client_s(void **state)
+TEST_IN_FOLDER(the_kernel_s_word_beats_the_client_s)
 {
 	const struct wire_origin said = {.slurm_job = "1", .account = "physics", .pod = "train-0"};
 	struct fixture f;
@@ -296,8 +296,3 @@ static void test_the_kernel_s_word_beats_the_client_s(void **state)
 	jobs_leave(a);
 	fixture_end(&f);
 }
-
-UNIT_TESTS(IN_FOLDER(test_workers_are_their_trainers), IN_FOLDER(test_another_users_process_is_another_job),
-	   IN_FOLDER(test_few_wait_for_another_session), IN_FOLDER(test_a_job_lives_as_long_as_its_process),
-	   cmocka_unit_test(test_time_of_reads_that_overlap_counts_once),
-	   IN_FOLDER(test_numbers_in_control_groups), IN_FOLDER(test_the_kernel_s_word_beats_the_client_s))

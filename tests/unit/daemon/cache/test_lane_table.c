@@ -48,7 +48,7 @@ static void check_rows(const struct world *w, uint64_t epoch, bool before)
 		assert_false(lane_table_place(&w->table, LANES_BEFORE, 0, &place));
 }
 
-static void test_epochs_go_on(void **state)
+TEST(epochs_go_on)
 {
 	for (uint32_t drift = 0; drift < 4; drift++) {
 		struct world w;
@@ -68,7 +68,7 @@ static void test_epochs_go_on(void **state)
 	}
 }
 
-static void test_what_is_served(void **state)
+TEST(what_is_served)
 {
 	struct world w;
 
@@ -87,5 +87,3 @@ static void test_what_is_served(void **state)
 	assert_false(lane_table_join(&w.table, &w.spec, 0, 1));
 	lane_table_free(&w.table);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_epochs_go_on), cmocka_unit_test(test_what_is_served))

@@ -5,7 +5,7 @@
 
 #define MIB (1u << 20)
 
-static void test_the_default_window_fits_the_cache(void **state)
+TEST(the_default_window_fits_the_cache)
 {
 	/* everything fits: the requested window, or the whole dataset */
 	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 10, 8), 8);
@@ -16,14 +16,14 @@ static void test_the_default_window_fits_the_cache(void **state)
 	assert_int_equal(policy_default_window(32 * MIB, 8 * MIB, 1000, 8), 1);
 }
 
-static void test_slots_fit_memory_down_to_the_least(void **state)
+TEST(slots_fit_memory_down_to_the_least)
 {
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1000u * MIB), 8);
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 200u * MIB), 5);
 	assert_int_equal(policy_fit_slots(8, 3, 10 * MIB, 1 * MIB), 3);
 }
 
-static void test_a_joined_need_is_bounded_by_the_dataset(void **state)
+TEST(a_joined_need_is_bounded_by_the_dataset)
 {
 	assert_int_equal(policy_join_need(100, 10, 5), 15);
 	assert_int_equal(policy_join_need(100, 90, 50), 100);
@@ -61,7 +61,7 @@ static long pick_victim(const struct policy_segment *segments, size_t n, uint32_
 		.distance = POLICY_NEVER, .next_use = (visits), .ordered = true, .reach = 30, __VA_ARGS__    \
 	}
 
-static void test_the_victim_is_the_least_useful_segment(void **state)
+TEST(the_victim_is_the_least_useful_segment)
 {
 	static const struct {
 		struct policy_segment segments[4];
@@ -120,7 +120,7 @@ static void test_the_victim_is_the_least_useful_segment(void **state)
 	}
 }
 
-static void test_memory_is_shared_out_by_need(void **state)
+TEST(memory_is_shared_out_by_need)
 {
 	enum { A, B, N };
 	struct policy_share s[N];
@@ -152,7 +152,7 @@ static void test_memory_is_shared_out_by_need(void **state)
 	assert_int_equal(policy_share_out(NULL, 0, 7), 7);
 }
 
-static void test_lent_memory_is_shared_in_equal_parts(void **state)
+TEST(lent_memory_is_shared_in_equal_parts)
 {
 	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
 
@@ -169,7 +169,7 @@ static void test_lent_memory_is_shared_in_equal_parts(void **state)
 	policy_borrow(NULL, 0, 5);
 }
 
-static void test_a_dataset_gets_its_part_of_what_is_asked(void **state)
+TEST(a_dataset_gets_its_part_of_what_is_asked)
 {
 	assert_int_equal(policy_dataset_part(60, 100, 300), 20);
 	assert_int_equal(policy_dataset_part(500, 100, 300), 500); /* space for all of them */
@@ -178,7 +178,7 @@ static void test_a_dataset_gets_its_part_of_what_is_asked(void **state)
 	assert_int_equal(policy_dataset_part(5, 0, 0), 5);
 }
 
-static void test_victims_have_one_order(void **state)
+TEST(victims_have_one_order)
 {
 	const struct policy_segment idle = CHUNK(POLICY_NEVER, .idle = true, .kept = true),
 				    transient = CHUNK(POLICY_NEVER), kept = CHUNK(POLICY_NEVER, .kept = true),
@@ -194,7 +194,7 @@ static void test_victims_have_one_order(void **state)
 	assert_int_equal(policy_victim_rank(&pinned, 0), 0);
 }
 
-static void test_the_next_use_follows_the_cursor(void **state)
+TEST(the_next_use_follows_the_cursor)
 {
 	const uint32_t now[] = {2, 0, 1, POLICY_NEVER}, then[] = {1, 2, 0, POLICY_NEVER};
 	struct policy_cursor k = {.now = now, .then = then, .n_visits = 3};
@@ -215,7 +215,7 @@ static void test_the_next_use_follows_the_cursor(void **state)
 }
 
 /* Chunks 1 and 3 change lanes with the next epoch. */
-static void test_next_use_of_what_moves(void **state)
+TEST(next_use_of_what_moves)
 {
 	const uint32_t now[] = {1, 0, 2, POLICY_NEVER}, then[] = {2, POLICY_NEVER, 1, 0};
 	struct policy_cursor k = {.now = now, .then = then, .n_visits = 3};
@@ -230,7 +230,7 @@ static void test_next_use_of_what_moves(void **state)
 
 /* Evicting an empty segment loses nothing, for any request. Otherwise it would stay for ever while others are
  * evicted. */
-static void test_empty_goes_first(void **state)
+TEST(empty_goes_first)
 {
 	const struct policy_segment empty = {.distance = POLICY_NEVER,
 					     .next_use = POLICY_NEVER,
@@ -252,7 +252,7 @@ static void test_empty_goes_first(void **state)
 	assert_int_equal(policy_victim_rank(&filling, 0), 0);
 }
 
-static void test_the_reach_grows_with_memory(void **state)
+TEST(the_reach_grows_with_memory)
 {
 	assert_int_equal(policy_reach(0), 1);
 	assert_int_equal(policy_reach(13), 6);
@@ -262,7 +262,7 @@ static void test_the_reach_grows_with_memory(void **state)
 	assert_int_equal(policy_far_reach(UINT64_MAX), POLICY_NEVER);
 }
 
-static void test_a_chunk_is_late_by_storage_s_pace(void **state)
+TEST(a_chunk_is_late_by_storage_s_pace)
 {
 	/* Storage takes as long for a chunk as three uses. */
 	assert_false(policy_is_late(3, 1, 1, 4));
@@ -275,16 +275,3 @@ static void test_a_chunk_is_late_by_storage_s_pace(void **state)
 	assert_int_equal(policy_reads_meanwhile(1, 3, 4), 5);
 	assert_int_equal(policy_reads_meanwhile(0, 3, 4), 5);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_default_window_fits_the_cache),
-	   cmocka_unit_test(test_slots_fit_memory_down_to_the_least),
-	   cmocka_unit_test(test_a_joined_need_is_bounded_by_the_dataset),
-	   cmocka_unit_test(test_lent_memory_is_shared_in_equal_parts),
-	   cmocka_unit_test(test_the_victim_is_the_least_useful_segment),
-	   cmocka_unit_test(test_memory_is_shared_out_by_need),
-	   cmocka_unit_test(test_a_dataset_gets_its_part_of_what_is_asked),
-	   cmocka_unit_test(test_victims_have_one_order),
-	   cmocka_unit_test(test_the_next_use_follows_the_cursor),
-	   cmocka_unit_test(test_next_use_of_what_moves), cmocka_unit_test(test_empty_goes_first),
-	   cmocka_unit_test(test_the_reach_grows_with_memory),
-	   cmocka_unit_test(test_a_chunk_is_late_by_storage_s_pace))

@@ -41,7 +41,7 @@ static struct staged *add(struct stage_index *x, uint64_t chunk, uint64_t folder
 	return f;
 }
 
-static void test_a_name_tells_all(void **state)
+TEST(a_name_tells_all)
 {
 	struct stage_index x = {.n = 0}, y = {.n = 0};
 	struct staged *f = add(&x, 1, 2, 5000), *g;
@@ -62,7 +62,7 @@ static void test_a_name_tells_all(void **state)
 	stage_index_clear(&y);
 }
 
-static void test_other_names_are_not_ours(void **state)
+TEST(other_names_are_not_ours)
 {
 	static const char *const changes[] = {"", " ", "x", ".0", "\n"};
 	struct stage_index x = {.n = 0}, y = {.n = 0};
@@ -93,7 +93,7 @@ static void test_other_names_are_not_ours(void **state)
 	stage_index_clear(&y);
 }
 
-static void test_many_staged_files_are_counted_by_owner(void **state)
+TEST(many_staged_files_are_counted_by_owner)
 {
 	enum { N = 5000 };
 	struct stage_index x = {.n = 0};
@@ -136,7 +136,7 @@ static void test_many_staged_files_are_counted_by_owner(void **state)
 	assert_int_equal(x.bytes, 0);
 }
 
-static void test_another_file_of_the_chunk_goes(void **state)
+TEST(another_file_of_the_chunk_goes)
 {
 	struct stage_index x = {.n = 0}, y = {.n = 0};
 	const struct staged_key key = key_of(1, 2);
@@ -156,7 +156,7 @@ static void test_another_file_of_the_chunk_goes(void **state)
 	stage_index_clear(&y);
 }
 
-static void test_what_somebody_reads_outlives_the_index(void **state)
+TEST(what_somebody_reads_outlives_the_index)
 {
 	struct stage_index x = {.n = 0};
 	_cleanup_(freep) struct staged *read = add(&x, 1, 2, 5000), *going = add(&x, 2, 2, 5000);
@@ -170,8 +170,3 @@ static void test_what_somebody_reads_outlives_the_index(void **state)
 	assert_int_equal(x.bytes, 0);
 	assert_null(x.sets);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_name_tells_all), cmocka_unit_test(test_other_names_are_not_ours),
-	   cmocka_unit_test(test_many_staged_files_are_counted_by_owner),
-	   cmocka_unit_test(test_another_file_of_the_chunk_goes),
-	   cmocka_unit_test(test_what_somebody_reads_outlives_the_index))

@@ -9,7 +9,7 @@ static void add(struct stage_mean *m, uint64_t ns, int n)
 		stage_mean_add(m, ns, 1000);
 }
 
-static void test_what_is_not_known_is_tried(void **state)
+TEST(what_is_not_known_is_tried)
 {
 	struct stage_mean disk = {.n = 0};
 	struct stage_pace p = {.is_off = false};
@@ -22,7 +22,7 @@ static void test_what_is_not_known_is_tried(void **state)
 	assert_false(stage_pace_decide(&p, &disk));
 }
 
-static void test_storage_that_is_as_fast(void **state)
+TEST(storage_that_is_as_fast)
 {
 	struct stage_mean disk = {.n = 0};
 	struct stage_pace p = {.is_off = false};
@@ -44,7 +44,7 @@ static void test_storage_that_is_as_fast(void **state)
 	assert_true(p.is_off);
 }
 
-static void test_slower_storage_is_staged(void **state)
+TEST(slower_storage_is_staged)
 {
 	struct stage_mean disk = {.n = 0};
 	struct stage_pace p = {.is_off = false};
@@ -59,7 +59,7 @@ static void test_slower_storage_is_staged(void **state)
 	assert_true(p.is_off);
 }
 
-static void test_means_forget_old_paces(void **state)
+TEST(means_forget_old_paces)
 {
 	struct stage_mean m = {.n = 0};
 
@@ -73,7 +73,7 @@ static void test_means_forget_old_paces(void **state)
 	assert_true(m.ns_per_byte > 0.99 && m.ns_per_byte < 1.01);
 }
 
-static void test_the_best_pace_is_kept(void **state)
+TEST(the_best_pace_is_kept)
 {
 	struct stage_mean m = {.n = 0};
 
@@ -84,7 +84,3 @@ static void test_the_best_pace_is_kept(void **state)
 	assert_true(m.ns_per_byte == 2);
 	assert_int_equal(m.n, 3);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_is_not_known_is_tried), cmocka_unit_test(test_storage_that_is_as_fast),
-	   cmocka_unit_test(test_slower_storage_is_staged), cmocka_unit_test(test_means_forget_old_paces),
-	   cmocka_unit_test(test_the_best_pace_is_kept))

@@ -244,7 +244,7 @@ static void done(struct test *t, uint64_t id, int code, const char *text)
 	report(t, r);
 }
 
-static void chunk_is_had(void **state)
+TEST_WITH(chunk_is_had, setup, teardown)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t);
@@ -272,7 +272,7 @@ static void chunk_is_had(void **state)
 	close(r.read.memory_fd);
 }
 
-static void errors_say_whose(void **state)
+TEST_WITH(errors_say_whose, setup, teardown)
 {
 	static const int codes[] = {-ETIMEDOUT, -ENOENT, -EBUSY, -EBADMSG};
 	struct test *t = *state;
@@ -296,7 +296,7 @@ static void errors_say_whose(void **state)
 	assert_int_equal(figures.failed, 1);
 }
 
-static void ours_is_not_asked_for(void **state)
+TEST_WITH(ours_is_not_asked_for, setup, teardown)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t);
@@ -315,7 +315,7 @@ static void ours_is_not_asked_for(void **state)
 	assert_int_equal(cluster_n_members(t->group), 2);
 }
 
-static void more_than_are_asked_for_at_once(void **state)
+TEST_WITH(more_than_are_asked_for_at_once, setup, teardown)
 {
 	enum { N = CLUSTER_MAX_READS + 10 };
 	struct test *t = *state;
@@ -346,7 +346,7 @@ static void more_than_are_asked_for_at_once(void **state)
 		close(r[i].read.memory_fd);
 }
 
-static void process_that_ends_fails_reads_and_is_joined_again(void **state)
+TEST_WITH(process_that_ends_fails_reads_and_is_joined_again, setup, teardown)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t), later = r;
@@ -390,7 +390,7 @@ static struct cluster_question *question(struct test *t, uint64_t id)
 	return t->question;
 }
 
-static void questions_are_answered(void **state)
+TEST_WITH(questions_are_answered, setup, teardown)
 {
 	struct test *t = *state;
 	struct cluster_report stranger = {.news = CLUSTER_ASKED, .id = 8};
@@ -414,7 +414,7 @@ static void questions_are_answered(void **state)
 
 /* The answer comes after the end of the process that asked. The memory is returned soon, but not from within
  * the call. */
-static void answer_comes_too_late(void **state)
+TEST_WITH(answer_comes_too_late, setup, teardown)
 {
 	struct test *t = *state;
 	struct cluster_question *q = question(t, 5);
@@ -432,7 +432,7 @@ static void answer_comes_too_late(void **state)
 
 /* cluster_free() runs while everything possible is under way. teardown's loop ends, and sanitizers find no
  * leak. */
-static void freed_with_work_under_way(void **state)
+TEST_WITH(freed_with_work_under_way, setup, teardown)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t);
@@ -453,7 +453,7 @@ static void freed_with_work_under_way(void **state)
 	close(r.read.memory_fd);
 }
 
-static void told_what_matters(void **state)
+TEST_WITH(told_what_matters, setup, teardown)
 {
 	struct test *t = *state;
 	struct cluster_group *again;
@@ -470,7 +470,7 @@ static void told_what_matters(void **state)
 	take_order(t, CLUSTER_LEAVE, NULL);
 }
 
-static void spoilt_is_told(void **state)
+TEST_WITH(spoilt_is_told, setup, teardown)
 {
 	struct test *t = *state;
 	struct reading r = reading_of(t);
@@ -485,10 +485,3 @@ static void spoilt_is_told(void **state)
 	close(fd);
 	close(r.read.memory_fd);
 }
-
-#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-
-UNIT_TESTS(CASE(chunk_is_had), CASE(errors_say_whose), CASE(ours_is_not_asked_for),
-	   CASE(more_than_are_asked_for_at_once), CASE(process_that_ends_fails_reads_and_is_joined_again),
-	   CASE(questions_are_answered), CASE(answer_comes_too_late), CASE(freed_with_work_under_way),
-	   CASE(told_what_matters), CASE(spoilt_is_told))

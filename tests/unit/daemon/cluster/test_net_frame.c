@@ -63,7 +63,7 @@ static int parse(const struct stream *s, size_t piece, char *text, struct error 
 	return r < 0 ? r : net_parser_is_within(&p);
 }
 
-static void in_any_pieces(void **state)
+TEST(in_any_pieces)
 {
 	struct stream s = {.bytes = 0};
 	struct error err = ERROR_INIT;
@@ -92,7 +92,7 @@ static void refused(const struct stream *s, int code, const char *says)
 	assert_non_null(strstr(err.text, says));
 }
 
-static void hellos_that_are_none(void **state)
+TEST(hellos_that_are_none)
 {
 	static const char http[sizeof(struct net_hello)] = "GET / HTTP/1.1\r\n";
 	struct stream other = {.bytes = 0}, version = {.bytes = 0}, name = {.bytes = 0},
@@ -109,7 +109,7 @@ static void hellos_that_are_none(void **state)
 	refused(&endless, -EPROTO, "name");
 }
 
-static void frames_that_are_none(void **state)
+TEST(frames_that_are_none)
 {
 	static const struct {
 		int kind;
@@ -142,7 +142,7 @@ static void frames_that_are_none(void **state)
 	}
 }
 
-static void fields_without_use_are_zero(void **state)
+TEST(fields_without_use_are_zero)
 {
 	struct net_frame f = {.kind = NET_PING, .id = 1};
 	struct stream s = {.bytes = 0};
@@ -153,7 +153,7 @@ static void fields_without_use_are_zero(void **state)
 	refused(&s, -EPROTO, "invalid frame");
 }
 
-static void groups_as_digits(void **state)
+TEST(groups_as_digits)
 {
 	struct registry_group_id text = {.text = "00ff10deadbeef00aabbccddeeff0123"};
 	static const uint8_t bytes[] = {0x00, 0xff, 0x10, 0xde, 0xad, 0xbe, 0xef, 0x00,
@@ -168,7 +168,7 @@ static void groups_as_digits(void **state)
 	assert_int_equal(net_group_id_parse(&text, &id), -EINVAL);
 }
 
-static void addresses_are_numeric_with_a_port(void **state)
+TEST(addresses_are_numeric_with_a_port)
 {
 	static const char *const right[] = {"127.0.0.1:7700", "[::1]:1", "10.1.2.3:65535", "[fd00::1]:7700"};
 	static const char *const wrong[] = {
@@ -190,7 +190,3 @@ static void addresses_are_numeric_with_a_port(void **state)
 	assert_true(net_address_is_any(&a));
 	assert_false(net_address_is_loopback(&a));
 }
-
-UNIT_TESTS(cmocka_unit_test(in_any_pieces), cmocka_unit_test(hellos_that_are_none),
-	   cmocka_unit_test(frames_that_are_none), cmocka_unit_test(fields_without_use_are_zero),
-	   cmocka_unit_test(groups_as_digits), cmocka_unit_test(addresses_are_numeric_with_a_port))

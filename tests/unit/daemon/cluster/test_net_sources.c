@@ -53,14 +53,14 @@ static void flood(const struct net_source *hostile, uint32_t n_hostile, const st
 		    (SECONDS + 1) * (uint32_t)NET_STRANGERS_PER_S + (uint32_t)NET_STRANGERS_BURST);
 }
 
-static void test_one_source_keeps_no_other_out(void **state)
+TEST(one_source_keeps_no_other_out)
 {
 	const struct net_source hostile = far("10.0.0.1:1"), other = far("10.0.0.2:1");
 
 	flood(&hostile, 1, &other, true);
 }
 
-static void test_many_sources_keep_no_node_out(void **state)
+TEST(many_sources_keep_no_node_out)
 {
 	struct net_source hostile[200];
 	const struct net_source node = far("10.0.1.1:1");
@@ -74,7 +74,7 @@ static void test_many_sources_keep_no_node_out(void **state)
 	flood(hostile, 200, &node, false);
 }
 
-static void test_what_one_source_is(void **state)
+TEST(what_one_source_is)
 {
 	struct net_address one = address("127.0.0.1:1"), two = address("127.0.0.2:1");
 	struct net_source a = far("10.0.0.1:1"), b = far("10.0.0.1:2");
@@ -139,14 +139,10 @@ static void check_user(const char *at, uid_t uid)
 	close(pipes[0]);
 }
 
-static void test_a_connection_s_user_is_found(void **state)
+TEST(a_connection_s_user_is_found)
 {
 	check_user("127.0.0.1:0", geteuid());
 	check_user("[::1]:0", geteuid());
 	if (geteuid() == 0)
 		check_user("127.0.0.1:0", 65534);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_one_source_keeps_no_other_out),
-	   cmocka_unit_test(test_many_sources_keep_no_node_out), cmocka_unit_test(test_what_one_source_is),
-	   cmocka_unit_test(test_a_connection_s_user_is_found))

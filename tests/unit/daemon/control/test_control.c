@@ -160,7 +160,7 @@ static const struct history_entry *decision_of(const struct fixture *f, enum tun
 	return NULL;
 }
 
-static void test_a_pin_is_carried_out_in_the_next_round(void **state)
+TEST(a_pin_is_carried_out_in_the_next_round)
 {
 	struct fixture f;
 
@@ -227,17 +227,17 @@ static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 	stop(&f);
 }
 
-static void test_tuning_decides_and_applies(void **state)
+TEST(tuning_decides_and_applies)
 {
 	check_mode(WIRE_TUNE_ON, true, true);
 }
 
-static void test_a_dry_run_decides_and_applies_nothing(void **state)
+TEST(a_dry_run_decides_and_applies_nothing)
 {
 	check_mode(WIRE_TUNE_DRY_RUN, false, true);
 }
 
-static void test_without_tuning_nothing_is_decided(void **state)
+TEST(without_tuning_nothing_is_decided)
 {
 	check_mode(WIRE_TUNE_OFF, false, false);
 }
@@ -254,7 +254,7 @@ static const struct history_entry *judged(const struct fixture *f)
 }
 
 /* A verdict is reported with its decision. The report also shows if the decision was not carried out. */
-static void test_a_verdict_is_told_with_its_decision(void **state)
+TEST(a_verdict_is_told_with_its_decision)
 {
 	struct fixture f;
 
@@ -277,7 +277,7 @@ static void test_a_verdict_is_told_with_its_decision(void **state)
 }
 
 /* The operator's minimum for all caches holds, also under pressure. The reason shows the resulting value. */
-static void test_the_least_cache(void **state)
+TEST(the_least_cache)
 {
 	static const struct {
 		bool other;
@@ -312,7 +312,7 @@ static void test_the_least_cache(void **state)
 }
 
 /* If a message has one mistake, none of its settings holds, and the mistake is named. */
-static void test_whole_or_not_at_all(void **state)
+TEST(whole_or_not_at_all)
 {
 	static const struct {
 		uint64_t job; /* 1: the existing job */
@@ -367,7 +367,7 @@ static void test_whole_or_not_at_all(void **state)
 	stop(&f);
 }
 
-static void test_who_may_do_what(void **state)
+TEST(who_may_do_what)
 {
 	const struct control_viewer owner = {.uid = 1000}, stranger = {.uid = 1001};
 	struct wire_why why = {.max = 10};
@@ -415,7 +415,7 @@ static void test_who_may_do_what(void **state)
 
 /* Limits of the whole daemon take effect at once. Without tuning, the number of threads is the configured
  * one. */
-static void test_limits_of_the_daemon_take_effect_at_once(void **state)
+TEST(limits_of_the_daemon_take_effect_at_once)
 {
 	struct control_options other = options_of(NULL);
 	struct fixture f;
@@ -454,7 +454,7 @@ static void test_limits_of_the_daemon_take_effect_at_once(void **state)
 	stop(&f);
 }
 
-static void test_a_job_ends(void **state)
+TEST(a_job_ends)
 {
 	struct fixture f;
 	struct job *job, *other;
@@ -523,7 +523,7 @@ static int replay_round(void *user, const struct history_round *round)
 
 /* Three jobs run one after the other, then three with others at the same time, and the mode changes. A replay
  * makes the same decisions. */
-static void test_a_replay_decides_as_the_daemon_did(void **state)
+TEST_IN_FOLDER(a_replay_decides_as_the_daemon_did)
 {
 	struct replay p = {.state = calloc(1, tuner_state_bytes()), .result = calloc(1, sizeof(*p.result))};
 	struct job *before = NULL;
@@ -569,7 +569,7 @@ static void test_a_replay_decides_as_the_daemon_did(void **state)
 }
 
 /* A knob that the configuration pins needs no setting. */
-static void test_a_configured_knob(void **state)
+TEST(a_configured_knob)
 {
 	struct control_options other = options_of(NULL);
 	struct fixture f;
@@ -587,7 +587,7 @@ static void test_a_configured_knob(void **state)
 
 /* Settings, pins, decisions and memory shares are restored after a restart, and so are the jobs that still
  * live. */
-static void test_a_restart_keeps_what_was_set_and_decided(void **state)
+TEST_IN_FOLDER(a_restart_keeps_what_was_set_and_decided)
 {
 	_cleanup_(freep) char *path = path_in(*state, "history.db");
 	_cleanup_(freep) void *before = malloc(tuner_state_bytes());
@@ -652,7 +652,7 @@ static void process_end(pid_t pid)
 }
 
 /* A job that is not back when the daemon restarts once more is not forgotten if its trainer lives. */
-static void test_two_restarts_do_not_forget_a_living_job(void **state)
+TEST_IN_FOLDER(two_restarts_do_not_forget_a_living_job)
 {
 	_cleanup_(freep) char *path = path_in(*state, "history.db");
 	pid_t ends = process_begin();
@@ -697,7 +697,7 @@ static void test_two_restarts_do_not_forget_a_living_job(void **state)
 }
 
 /* Means cover the seconds in which a share was known. A share that was never known is not 0. */
-static void test_points_of_the_history(void **state)
+TEST_IN_FOLDER(points_of_the_history)
 {
 	_cleanup_(freep) char *path = path_in(*state, "history.db");
 	const struct stall_shares unknown = stall_sample_unknown().shares;
@@ -743,7 +743,7 @@ static void test_points_of_the_history(void **state)
 
 /* Limits that are valid together are restored, whatever their order. If one is no longer valid, the others
  * are restored. */
-static void test_limits_come_back_together(void **state)
+TEST_IN_FOLDER(limits_come_back_together)
 {
 	const struct wire_set lower = {.n_settings = 2,
 				       .settings = {{.key = WIRE_SET_CACHE_MAX, .value = 300 * MIB},
@@ -770,14 +770,3 @@ static void test_limits_come_back_together(void **state)
 	stop(&f);
 	free(path);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_pin_is_carried_out_in_the_next_round),
-	   cmocka_unit_test(test_tuning_decides_and_applies),
-	   cmocka_unit_test(test_a_dry_run_decides_and_applies_nothing),
-	   cmocka_unit_test(test_without_tuning_nothing_is_decided),
-	   cmocka_unit_test(test_a_verdict_is_told_with_its_decision), cmocka_unit_test(test_the_least_cache),
-	   cmocka_unit_test(test_whole_or_not_at_all), cmocka_unit_test(test_who_may_do_what),
-	   cmocka_unit_test(test_limits_of_the_daemon_take_effect_at_once), cmocka_unit_test(test_a_job_ends),
-	   IN_FOLDER(test_a_replay_decides_as_the_daemon_did), cmocka_unit_test(test_a_configured_knob),
-	   IN_FOLDER(test_a_restart_keeps_what_was_set_and_decided), IN_FOLDER(test_points_of_the_history),
-	   IN_FOLDER(test_two_restarts_do_not_forget_a_living_job), IN_FOLDER(test_limits_come_back_together))

@@ -28,7 +28,7 @@ static int set_auto(struct settings *s, uint64_t job, enum wire_setting_key key)
 	return settings_apply(s, &m, NULL);
 }
 
-static void test_defaults_are_the_configuration_s(void **state)
+TEST(defaults_are_the_configuration_s)
 {
 	assert_int_equal(settings_get(&machine, WIRE_SET_TUNE), WIRE_TUNE_ON);
 	assert_int_equal(settings_get(&machine, WIRE_SET_CACHE_MAX), 4 * GIB);
@@ -37,7 +37,7 @@ static void test_defaults_are_the_configuration_s(void **state)
 }
 
 /* Each row has one impossible setting. None of the message may hold. */
-static void test_a_refused_setting_changes_nothing(void **state)
+TEST(a_refused_setting_changes_nothing)
 {
 	static const struct {
 		uint64_t job;
@@ -74,7 +74,7 @@ static void test_a_refused_setting_changes_nothing(void **state)
 	}
 }
 
-static void test_all_or_nothing(void **state)
+TEST(all_or_nothing)
 {
 	struct settings s = machine;
 	const struct wire_set good = {
@@ -91,7 +91,7 @@ static void test_all_or_nothing(void **state)
 	assert_int_equal(settings_get(&s, WIRE_SET_WORKERS_MAX), 8);
 }
 
-static void test_own_pin_goes_first(void **state)
+TEST(own_pin_goes_first)
 {
 	struct settings s = machine;
 	uint64_t value = 0;
@@ -114,7 +114,7 @@ static void test_own_pin_goes_first(void **state)
 	assert_int_equal(s.n_pins, 1);
 }
 
-static void test_settings_fill_the_tuner_s_limits(void **state)
+TEST(settings_fill_the_tuner_s_limits)
 {
 	struct tuner_config config = tuner_config_default();
 	struct settings s = machine;
@@ -138,7 +138,7 @@ static void test_settings_fill_the_tuner_s_limits(void **state)
 }
 
 /* A pin outlives a limit that is lowered below it, also over a restart. The smaller of both is in force. */
-static void test_limit_below_a_pin(void **state)
+TEST(limit_below_a_pin)
 {
 	struct settings s = machine, restarted = machine;
 
@@ -156,7 +156,7 @@ static void test_limit_below_a_pin(void **state)
 	assert_int_equal(settings_restore_pin(&restarted, &s.pins[0], NULL), -EINVAL);
 }
 
-static void test_number_of_pins(void **state)
+TEST(number_of_pins)
 {
 	struct settings s = machine;
 	uint64_t job = 1;
@@ -169,8 +169,3 @@ static void test_number_of_pins(void **state)
 	assert_int_equal(set_auto(&s, 1, WIRE_SET_WORKERS), 0);
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_defaults_are_the_configuration_s),
-	   cmocka_unit_test(test_a_refused_setting_changes_nothing), cmocka_unit_test(test_all_or_nothing),
-	   cmocka_unit_test(test_own_pin_goes_first), cmocka_unit_test(test_settings_fill_the_tuner_s_limits),
-	   cmocka_unit_test(test_number_of_pins), cmocka_unit_test(test_limit_below_a_pin))

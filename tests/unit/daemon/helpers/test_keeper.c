@@ -99,7 +99,7 @@ static pid_t pid_of(const struct fixture *f)
 	return pid;
 }
 
-static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **state)
+TEST(what_dies_is_started_again_with_a_socket_of_its_own)
 {
 	struct fixture *f = begin(&fork_server[0]);
 
@@ -114,7 +114,7 @@ static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **stat
 	end(f);
 }
 
-static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
+TEST(what_hangs_is_killed_when_the_keeper_is_told)
 {
 	struct fixture *f = begin(&fork_server[1]);
 
@@ -128,7 +128,7 @@ static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
 	end(f);
 }
 
-static void test_what_is_there_on_demand_ends_when_nobody_wants_it(void **state)
+TEST(what_is_there_on_demand_ends_when_nobody_wants_it)
 {
 	struct fixture *f = begin(&fork_server[2]);
 
@@ -150,7 +150,7 @@ static void test_what_is_there_on_demand_ends_when_nobody_wants_it(void **state)
 	end(f);
 }
 
-static void test_the_end_of_a_keeper_is_told(void **state)
+TEST(the_end_of_a_keeper_is_told)
 {
 	struct fixture *f = begin(&fork_server[3]);
 
@@ -161,16 +161,10 @@ static void test_the_end_of_a_keeper_is_told(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_what_dies_is_started_again_with_a_socket_of_its_own),
-	    cmocka_unit_test(test_what_hangs_is_killed_when_the_keeper_is_told),
-	    cmocka_unit_test(test_what_is_there_on_demand_ends_when_nobody_wants_it),
-	    cmocka_unit_test(test_the_end_of_a_keeper_is_told),
-	};
 	struct error err;
 
 	for (size_t i = 0; i < 4; i++)
 		if (fork_server_spawn(i < 2 ? &always : &on_demand, &fork_server[i], &err) < 0)
 			return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_unit_tests(NULL, NULL);
 }

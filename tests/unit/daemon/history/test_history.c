@@ -78,7 +78,7 @@ static void on_entry(void *user, struct history_entry *e)
 	free(e->sample);
 }
 
-static void test_a_history_reads_back_as_written(void **state)
+TEST_WITH(a_history_reads_back_as_written, begin, remove_folder)
 {
 	char notice[256];
 	struct history *h = open_history(notice);
@@ -132,7 +132,7 @@ static int on_round(void *user, const struct history_round *round)
 	return 0;
 }
 
-static void test_rounds_are_kept_with_their_samples(void **state)
+TEST_WITH(rounds_are_kept_with_their_samples, begin, remove_folder)
 {
 	struct stall_sample samples[2] = {stall_sample_unknown(), stall_sample_unknown()};
 	struct stall_node node = stall_node_unknown();
@@ -163,7 +163,7 @@ static void test_rounds_are_kept_with_their_samples(void **state)
 	history_close(h);
 }
 
-static void test_a_full_history_drops_the_oldest(void **state)
+TEST_WITH(a_full_history_drops_the_oldest, begin, remove_folder)
 {
 	struct stall_sample samples[TUNER_MAX_JOBS];
 	struct stall_node node = stall_node_unknown();
@@ -212,7 +212,7 @@ static void damage(void)
 	close(fd);
 }
 
-static void test_a_damaged_history_is_set_aside(void **state)
+TEST_WITH(a_damaged_history_is_set_aside, begin, remove_folder)
 {
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
 	struct error err = ERROR_INIT;
@@ -229,7 +229,7 @@ static void test_a_damaged_history_is_set_aside(void **state)
 }
 
 /* The first page is unchanged. */
-static void test_damage_within_a_history_is_found(void **state)
+TEST_WITH(damage_within_a_history_is_found, begin, remove_folder)
 {
 	char notice[256], garbage[4096];
 	struct stat st;
@@ -246,7 +246,7 @@ static void test_damage_within_a_history_is_found(void **state)
 	assert_int_equal(access(damaged, F_OK), 0);
 }
 
-static void test_a_second_or_unreachable_history_is_refused(void **state)
+TEST_WITH(a_second_or_unreachable_history_is_refused, begin, remove_folder)
 {
 	const struct history_options options = {.path = path, .max_bytes = HISTORY_MIN_BYTES};
 	struct history_options nowhere = options;
@@ -277,11 +277,3 @@ static void test_a_second_or_unreachable_history_is_refused(void **state)
 	assert_int_equal(history_open(&options, &other, notice, &err), -EEXIST);
 	assert_int_equal(history_open_read(path, &other, &err), -EEXIST);
 }
-
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_history_reads_back_as_written, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_rounds_are_kept_with_their_samples, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_full_history_drops_the_oldest, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_damaged_history_is_set_aside, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_damage_within_a_history_is_found, begin, remove_folder),
-	   cmocka_unit_test_setup_teardown(test_a_second_or_unreachable_history_is_refused, begin,
-					   remove_folder))

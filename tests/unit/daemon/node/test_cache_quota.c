@@ -16,7 +16,7 @@ static int parse(const char *text, struct cache_quotas *q, struct error *err)
 	return cache_quotas_parse("cache-quota", text, q, err);
 }
 
-static void test_quota_rows_name_users_and_groups(void **state)
+TEST(quota_rows_name_users_and_groups)
 {
 	struct cache_quotas q;
 	struct error err;
@@ -42,7 +42,7 @@ static void test_quota_rows_name_users_and_groups(void **state)
 	assert_int_equal(parse("1=60%,@1=40%", &q, &err), 0); /* a user and a group with the same number */
 }
 
-static void test_mistakes_in_quotas_are_named(void **state)
+TEST(mistakes_in_quotas_are_named)
 {
 	static const char *const table[][2] = {
 	    {"1000", "\"1000\" is not a user, or @ and a group"},
@@ -84,7 +84,7 @@ static void test_mistakes_in_quotas_are_named(void **state)
 
 /* The service that knows the names may start after dieseld. Until then the row applies to no user, and the
  * others use its part. */
-static void test_names_that_are_not_known(void **state)
+TEST(names_that_are_not_known)
 {
 	struct cache_quotas q, again;
 	struct error err;
@@ -114,7 +114,7 @@ static void test_names_that_are_not_known(void **state)
 	assert_int_equal(cache_quotas_check("cache-quota", &again, &err), 0);
 }
 
-static void test_a_user_s_own_row_pays_first(void **state)
+TEST(a_user_s_own_row_pays_first)
 {
 	struct cache_quotas q, none = {.n = 0};
 	struct error err;
@@ -155,7 +155,7 @@ static void share(const uint64_t given[CACHE_QUOTA_PAYERS], struct quota_want *w
 	assert_true(sum <= (limit > needed ? limit : needed));
 }
 
-static void test_quotas_are_kept_and_the_rest_is_shared(void **state)
+TEST(quotas_are_kept_and_the_rest_is_shared)
 {
 	static const uint64_t quotas[CACHE_QUOTA_PAYERS] = {50, 20, 30};
 	struct quota_want all[] = {
@@ -201,7 +201,7 @@ static void test_quotas_are_kept_and_the_rest_is_shared(void **state)
 	assert_int_equal(needs[1].given + needs[2].given, 0);
 }
 
-static void test_a_need_beyond_its_quota_is_refused(void **state)
+TEST(a_need_beyond_its_quota_is_refused)
 {
 	const uint64_t mib = 1 << 20, limit = 32 * mib; /* of which users may have 31 MiB */
 	struct cache_quotas q, none = {.n = 0};
@@ -219,10 +219,3 @@ static void test_a_need_beyond_its_quota_is_refused(void **state)
 	assert_int_equal(quota_check_payer(&q, CACHE_QUOTA_REST, 0, 4 * mib, limit, &err),
 			 0); /* an administrator */
 }
-
-UNIT_TESTS(cmocka_unit_test(test_quota_rows_name_users_and_groups),
-	   cmocka_unit_test(test_mistakes_in_quotas_are_named),
-	   cmocka_unit_test(test_names_that_are_not_known),
-	   cmocka_unit_test(test_a_user_s_own_row_pays_first),
-	   cmocka_unit_test(test_quotas_are_kept_and_the_rest_is_shared),
-	   cmocka_unit_test(test_a_need_beyond_its_quota_is_refused))

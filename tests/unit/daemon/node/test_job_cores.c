@@ -16,7 +16,7 @@ static void give_away(const char *root, const char *name)
 	assert_int_equal(chown(path, 12345, 12345), 0);
 }
 
-static void test_the_tightest_group_gives_a_job_s_cores(void **state)
+TEST_IN_FOLDER(the_tightest_group_gives_a_job_s_cores)
 {
 	const char *root = *state;
 	struct job_cores c, other;
@@ -59,7 +59,7 @@ static void test_the_tightest_group_gives_a_job_s_cores(void **state)
 }
 
 /* Groups that a user creates below its own group give it no cores. */
-static void test_groups_of_users(void **state)
+TEST_IN_FOLDER(groups_of_users)
 {
 	const char *root = *state;
 	struct job_cores c;
@@ -87,7 +87,7 @@ static struct job_cores cpus(uint64_t group, int first, int n)
 	return c;
 }
 
-static void test_what_is_left(void **state)
+TEST(what_is_left)
 {
 	const struct job_cores alice = cpus(1, 0, 6), mallory = cpus(2, 6, 8), all = {.quota = 0},
 			       quota = {.quota = 3.5, .group = 3}, large = {.quota = 12, .group = 4};
@@ -113,6 +113,3 @@ static void test_what_is_left(void **state)
 	jobs[2].cores = &alice;
 	assert_int_equal(job_cores_left(jobs, 3, 2, &daemon.cpus, 16), 16);
 }
-
-UNIT_TESTS(IN_FOLDER(test_the_tightest_group_gives_a_job_s_cores), IN_FOLDER(test_groups_of_users),
-	   cmocka_unit_test(test_what_is_left))

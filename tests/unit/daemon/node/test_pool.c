@@ -60,7 +60,7 @@ static void run(uint32_t workers, uint32_t later, uint32_t n_tasks, struct numbe
 	loop_end(&loop);
 }
 
-static void test_all_tasks_are_done_once(void **state)
+TEST(all_tasks_are_done_once)
 {
 	static struct number numbers[5000];
 
@@ -69,7 +69,7 @@ static void test_all_tasks_are_done_once(void **state)
 	run(3, 3, 5000, numbers);
 }
 
-static void test_one_worker_keeps_the_order(void **state)
+TEST(one_worker_keeps_the_order)
 {
 	static struct number numbers[500];
 
@@ -78,7 +78,7 @@ static void test_one_worker_keeps_the_order(void **state)
 		assert_int_equal(numbers[i].order, i);
 }
 
-static void test_number_of_workers_is_clamped(void **state)
+TEST(number_of_workers_is_clamped)
 {
 	struct pool *pool;
 	uv_loop_t loop;
@@ -157,7 +157,7 @@ static void lanes_end(struct lanes *l)
 }
 
 /* One lane has ten times the other's work queued before it. The other lane's work still gets its turns. */
-static void test_a_lane_cannot_starve_another(void **state)
+TEST(a_lane_cannot_starve_another)
 {
 	static struct lanes l;
 
@@ -171,7 +171,7 @@ static void test_a_lane_cannot_starve_another(void **state)
 	assert_true(pool_lane_cpu_ns(&l.lane[1]) > 0);
 }
 
-static void test_a_lanes_limit_holds(void **state)
+TEST(a_lanes_limit_holds)
 {
 	static struct lanes l;
 
@@ -213,7 +213,7 @@ static void elsewhere_done(struct pool_task *task)
 
 /* CPU time of a task in another process counts for the task's lane, and a task may continue in another
  * turn. */
-static void test_work_elsewhere_counts(void **state)
+TEST(work_elsewhere_counts)
 {
 	struct elsewhere tasks[2][4];
 	struct pool_lane lanes[2];
@@ -245,7 +245,7 @@ static void test_work_elsewhere_counts(void **state)
 	loop_end(&loop);
 }
 
-static void test_threads_come_with_work(void **state)
+TEST(threads_come_with_work)
 {
 	static struct lanes l;
 
@@ -293,7 +293,7 @@ static bool short_ones_are_done(void *lanes)
 }
 
 /* Long tasks of ten jobs of one user have all workers, and never end. Another user's tasks still get done. */
-static void test_long_tasks_pause(void **state)
+TEST(long_tasks_pause)
 {
 	static struct lanes l;
 	static struct waiting tasks[40];
@@ -323,9 +323,3 @@ static void test_long_tasks_pause(void **state)
 	lanes_end(&l);
 	assert_int_equal(n_done, 40);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_all_tasks_are_done_once), cmocka_unit_test(test_one_worker_keeps_the_order),
-	   cmocka_unit_test(test_number_of_workers_is_clamped),
-	   cmocka_unit_test(test_a_lane_cannot_starve_another), cmocka_unit_test(test_a_lanes_limit_holds),
-	   cmocka_unit_test(test_work_elsewhere_counts), cmocka_unit_test(test_threads_come_with_work),
-	   cmocka_unit_test(test_long_tasks_pause))

@@ -282,7 +282,7 @@ static uint32_t running_of(const struct world *w, uint32_t uid)
 }
 
 /* However many jobs a user has, another user's only job gets as much. */
-static void test_users_share_and_not_jobs(void **state)
+TEST(users_share_and_not_jobs)
 {
 	static const uint32_t n_workers[] = {1, 2, 4, 7, 16};
 
@@ -303,7 +303,7 @@ static void test_users_share_and_not_jobs(void **state)
 }
 
 /* The jobs of one user share that user's part. */
-static void test_jobs_of_a_user_share(void **state)
+TEST(jobs_of_a_user_share)
 {
 	static struct job jobs[5];
 	struct world *w;
@@ -321,7 +321,7 @@ static void test_jobs_of_a_user_share(void **state)
 
 /* Very long tasks give way to another user's tasks, which proceed as if the long ones were short. That holds
  * also for tasks that never end. */
-static void test_long_tasks_give_way(void **state)
+TEST(long_tasks_give_way)
 {
 	static const uint32_t n_workers[] = {1, 2, 4, 9};
 
@@ -345,7 +345,7 @@ static void test_long_tasks_give_way(void **state)
 }
 
 /* A user without competition has all workers, and gives them up within a turn when another user comes. */
-static void test_alone_and_not(void **state)
+TEST(alone_and_not)
 {
 	static struct job jobs[2];
 	struct world *w;
@@ -370,7 +370,7 @@ static void test_alone_and_not(void **state)
 }
 
 /* While others wait, a user never has more than its share, but at least one worker. */
-static void test_bound_at_any_moment(void **state)
+TEST(bound_at_any_moment)
 {
 	static struct job jobs[3];
 	struct world *w;
@@ -389,7 +389,7 @@ static void test_bound_at_any_moment(void **state)
 
 /* A user's short tasks, for which other users may wait, too, do not wait behind its long ones, and paused
  * tasks have their turns, too. */
-static void test_short_tasks_pass(void **state)
+TEST(short_tasks_pass)
 {
 	static struct job jobs[2];
 	struct world *w;
@@ -404,7 +404,7 @@ static void test_short_tasks_pass(void **state)
 	world_end(w);
 }
 
-static void test_coming_back_gives_no_credit(void **state)
+TEST(coming_back_gives_no_credit)
 {
 	static struct job jobs[2];
 	struct world *w;
@@ -426,7 +426,7 @@ static void test_coming_back_gives_no_credit(void **state)
 	world_end(w);
 }
 
-static void test_many_lanes_take_turns(void **state)
+TEST(many_lanes_take_turns)
 {
 	static struct job jobs[LANES + 1];
 	struct world *w;
@@ -442,7 +442,7 @@ static void test_many_lanes_take_turns(void **state)
 	world_end(w);
 }
 
-static void test_lane_limits_bound_work_under_way(void **state)
+TEST(lane_limits_bound_work_under_way)
 {
 	static struct job jobs[2];
 	struct world *w;
@@ -459,7 +459,7 @@ static void test_lane_limits_bound_work_under_way(void **state)
 }
 
 /* However many jobs a user has, they share the workers of that user's limit. */
-static void test_limit_of_a_user(void **state)
+TEST(limit_of_a_user)
 {
 	static struct job jobs[4];
 
@@ -493,7 +493,7 @@ static void test_limit_of_a_user(void **state)
 
 #define ENTRIES 500
 
-static void test_a_queue_stays_sorted(void **state)
+TEST(a_queue_stays_sorted)
 {
 	static struct turn_entry entries[ENTRIES];
 	struct turn_queue q = {NULL};
@@ -524,10 +524,3 @@ static void test_a_queue_stays_sorted(void **state)
 	assert_int_equal(n, 0);
 	turn_queue_remove(&entries[0]); /* entry is in no queue */
 }
-
-UNIT_TESTS(cmocka_unit_test(test_users_share_and_not_jobs), cmocka_unit_test(test_jobs_of_a_user_share),
-	   cmocka_unit_test(test_long_tasks_give_way), cmocka_unit_test(test_alone_and_not),
-	   cmocka_unit_test(test_bound_at_any_moment), cmocka_unit_test(test_short_tasks_pass),
-	   cmocka_unit_test(test_coming_back_gives_no_credit), cmocka_unit_test(test_many_lanes_take_turns),
-	   cmocka_unit_test(test_lane_limits_bound_work_under_way), cmocka_unit_test(test_limit_of_a_user),
-	   cmocka_unit_test(test_a_queue_stays_sorted))

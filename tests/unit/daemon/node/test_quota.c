@@ -18,7 +18,7 @@ static int check(uint32_t uid, uint64_t mine, uint64_t all, uint64_t limit)
 	return quota_check(&q, uid, QUOTA_CONNECTIONS, &m, &a, limit, NULL);
 }
 
-static void test_users_get_no_more_than_their_share(void **state)
+TEST(users_get_no_more_than_their_share)
 {
 	assert_int_equal(check(1000, 768, 768, 1024), 0);
 	assert_int_equal(check(1000, 769, 769, 1024), -EDQUOT);
@@ -41,7 +41,7 @@ static struct admin_choice parsed(const char *value)
 	return admin;
 }
 
-static void test_administrators_are_root_none_or_a_user(void **state)
+TEST(administrators_are_root_none_or_a_user)
 {
 	static const char *const wrong[] = {"", "-1", "4294967295", "4294967296", "65534"};
 	const struct admin_choice root = parsed("root"), none = parsed("none"), user = parsed("900");
@@ -77,7 +77,7 @@ static void test_administrators_are_root_none_or_a_user(void **state)
 	assert_false(admin_is(900));
 }
 
-static void test_extreme_limits_do_not_overflow(void **state)
+TEST(extreme_limits_do_not_overflow)
 {
 	const struct quota whole = {.share_percent = 100};
 
@@ -89,7 +89,7 @@ static void test_extreme_limits_do_not_overflow(void **state)
 	assert_int_equal(check(1000, 1, 1, 0), -EDQUOT);
 }
 
-static void test_a_refusal_names_user_and_usage(void **state)
+TEST(a_refusal_names_user_and_usage)
 {
 	const struct quota q = {.share_percent = 50};
 	struct usage mine = {.of = {[QUOTA_BYTES] = 3u << 30}}, all = mine;
@@ -109,8 +109,3 @@ static void test_a_refusal_names_user_and_usage(void **state)
 	assert_int_equal(quota_check(&q, 1000, QUOTA_CHUNKS, &mine, &all, 2, &err), -EDQUOT);
 	assert_non_null(strstr(err.text, "2 chunks in memory, but one user may use 1 chunk in memory of"));
 }
-
-UNIT_TESTS(cmocka_unit_test(test_users_get_no_more_than_their_share),
-	   cmocka_unit_test(test_administrators_are_root_none_or_a_user),
-	   cmocka_unit_test(test_extreme_limits_do_not_overflow),
-	   cmocka_unit_test(test_a_refusal_names_user_and_usage))

@@ -17,7 +17,7 @@ static struct stall_sample sample(uint64_t job, uint64_t at_ns)
 	return s;
 }
 
-static void test_totals_add_up_over_jobs(void **state)
+TEST(totals_add_up_over_jobs)
 {
 	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 
@@ -59,7 +59,7 @@ static void test_totals_add_up_over_jobs(void **state)
 	assert_true(isnan(j->step_p50_s));
 }
 
-static void test_absurd_samples_add_nothing(void **state)
+TEST(absurd_samples_add_nothing)
 {
 	const double absurd[] = {-1, NAN, INFINITY, 1e300};
 	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
@@ -85,7 +85,7 @@ static void test_absurd_samples_add_nothing(void **state)
 	assert_null(metrics_totals_find(t, 0));
 }
 
-static void test_the_oldest_makes_space(void **state)
+TEST(the_oldest_makes_space)
 {
 	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 	struct stall_sample s;
@@ -104,6 +104,3 @@ static void test_the_oldest_makes_space(void **state)
 	assert_non_null(metrics_totals_find(t, 3));
 	assert_int_equal(metrics_totals_find(t, 500)->at_ns, 1001);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_totals_add_up_over_jobs), cmocka_unit_test(test_absurd_samples_add_nothing),
-	   cmocka_unit_test(test_the_oldest_makes_space))

@@ -26,7 +26,7 @@ static int parse(struct daemon_options *o, struct error *err, const char *const 
 	return options_parse(o, argc, argv, err);
 }
 
-static void test_defaults_follow_memory_and_cores(void **state)
+TEST(defaults_follow_memory_and_cores)
 {
 	struct daemon_options o;
 
@@ -42,7 +42,7 @@ static void test_defaults_follow_memory_and_cores(void **state)
 	options_free(&o);
 }
 
-static void test_each_option_of_the_command_line_is_read(void **state)
+TEST(each_option_of_the_command_line_is_read)
 {
 	struct daemon_options o;
 	struct error err;
@@ -66,7 +66,7 @@ static void test_each_option_of_the_command_line_is_read(void **state)
 	options_free(&o);
 }
 
-static void test_mistakes_are_named(void **state)
+TEST(mistakes_are_named)
 {
 	static const char *const table[][3] = {
 	    {"--cache", "lots", "cache"},
@@ -97,7 +97,7 @@ static void test_mistakes_are_named(void **state)
 	}
 }
 
-static void test_the_command_line_beats_the_file(void **state)
+TEST_IN_FOLDER(the_command_line_beats_the_file)
 {
 	_cleanup_(freep) char *path = path_in(*state, "dieseld.conf");
 	struct daemon_options o;
@@ -124,7 +124,7 @@ static void test_the_command_line_beats_the_file(void **state)
 	options_free(&o);
 }
 
-static void test_cluster_options_are_read_and_mistakes_named(void **state)
+TEST(cluster_options_are_read_and_mistakes_named)
 {
 	static const struct {
 		const char *arguments[6];
@@ -179,7 +179,7 @@ static uint64_t memory_limit_bytes(const char *root)
 	return limits.memory_limit_bytes;
 }
 
-static void test_the_memory_limit_is_the_tightest_group_s(void **state)
+TEST_IN_FOLDER(the_memory_limit_is_the_tightest_group_s)
 {
 	const char *root = *state;
 
@@ -207,10 +207,3 @@ static void test_the_memory_limit_is_the_tightest_group_s(void **state)
 	write_text(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	assert_int_equal(memory_limit_bytes(root), GIB / 4);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_defaults_follow_memory_and_cores),
-	   cmocka_unit_test(test_each_option_of_the_command_line_is_read),
-	   cmocka_unit_test(test_mistakes_are_named),
-	   cmocka_unit_test(test_cluster_options_are_read_and_mistakes_named),
-	   IN_FOLDER(test_the_command_line_beats_the_file),
-	   IN_FOLDER(test_the_memory_limit_is_the_tightest_group_s))

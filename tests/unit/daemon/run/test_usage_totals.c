@@ -30,7 +30,7 @@ static uint64_t all_jobs(const struct usage_totals *t)
 	return sum;
 }
 
-static void test_usage_has_a_row_for_user_and_account(void **state)
+TEST(usage_has_a_row_for_user_and_account)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 
@@ -56,7 +56,7 @@ static void test_usage_has_a_row_for_user_and_account(void **state)
 }
 
 /* A user who makes up accounts displaces no other user, and no two rows have the same labels. */
-static void test_one_user_has_few(void **state)
+TEST(one_user_has_few)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 	uint32_t n_other = 0;
@@ -79,7 +79,7 @@ static void test_one_user_has_few(void **state)
 }
 
 /* The row of users without a row of their own is not root's. */
-static void test_the_row_of_others_is_nobodys(void **state)
+TEST(the_row_of_others_is_nobodys)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 	char name[16];
@@ -93,7 +93,7 @@ static void test_the_row_of_others_is_nobodys(void **state)
 	}
 }
 
-static void test_users_beyond_the_table_share_a_row(void **state)
+TEST(users_beyond_the_table_share_a_row)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));
 
@@ -107,7 +107,3 @@ static void test_users_beyond_the_table_share_a_row(void **state)
 	begin(t, 5, "");
 	assert_int_equal(jobs_of(t, 5, ""), 2);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_usage_has_a_row_for_user_and_account),
-	   cmocka_unit_test(test_one_user_has_few), cmocka_unit_test(test_the_row_of_others_is_nobodys),
-	   cmocka_unit_test(test_users_beyond_the_table_share_a_row))

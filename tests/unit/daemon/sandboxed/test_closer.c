@@ -98,7 +98,7 @@ static void close_with_files(struct net *n, size_t first_bytes, size_t files_byt
 	assert_end(pipe_fd);
 }
 
-static void test_files_in_messages(void **state)
+TEST(files_in_messages)
 {
 	struct net n;
 
@@ -108,7 +108,7 @@ static void test_files_in_messages(void **state)
 }
 
 /* Empty messages look like the end of the socket. */
-static void test_files_in_and_behind_empty_messages(void **state)
+TEST(files_in_and_behind_empty_messages)
 {
 	struct net n;
 
@@ -118,7 +118,7 @@ static void test_files_in_and_behind_empty_messages(void **state)
 	stop(&n);
 }
 
-static void test_clients_that_were_not_let_in(void **state)
+TEST_IN_FOLDER(clients_that_were_not_let_in)
 {
 	_cleanup_(freep) char *path = path_in(*state, "s");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -137,7 +137,7 @@ static void test_clients_that_were_not_let_in(void **state)
 	stop(&n);
 }
 
-static void test_more_than_a_socket_holds_is_closed(void **state)
+TEST(more_than_a_socket_holds_is_closed)
 {
 	struct net n;
 	int last = -1;
@@ -160,7 +160,7 @@ static void test_more_than_a_socket_holds_is_closed(void **state)
 	stop(&n);
 }
 
-static void test_without_a_helper(void **state)
+TEST(without_a_helper)
 {
 	struct net n;
 
@@ -171,7 +171,7 @@ static void test_without_a_helper(void **state)
 }
 
 /* In the usual case the client has gone, or sends no more, and no process is started. */
-static void test_empty_sockets_are_closed_here(void **state)
+TEST(empty_sockets_are_closed_here)
 {
 	struct net n;
 
@@ -194,7 +194,7 @@ static void test_empty_sockets_are_closed_here(void **state)
 }
 
 /* Data that was sent to the client still arrives, and then the end. */
-static void test_the_last_line_arrives(void **state)
+TEST(the_last_line_arrives)
 {
 	struct net n;
 	char line[8];
@@ -209,9 +209,3 @@ static void test_the_last_line_arrives(void **state)
 	assert_end(ends[0]);
 	stop(&n);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_files_in_messages),
-	   cmocka_unit_test(test_files_in_and_behind_empty_messages),
-	   IN_FOLDER(test_clients_that_were_not_let_in),
-	   cmocka_unit_test(test_more_than_a_socket_holds_is_closed), cmocka_unit_test(test_without_a_helper),
-	   cmocka_unit_test(test_empty_sockets_are_closed_here), cmocka_unit_test(test_the_last_line_arrives))

@@ -188,7 +188,7 @@ static int decode(const struct codec_done *answer, struct codec_result *ret_resu
 	return decode_with(answer, (int64_t[2]){0}, 0, ret_result);
 }
 
-static void test_answers_that_fit(void **state)
+TEST(answers_that_fit)
 {
 	const struct codec_done all = {.next = 3}, damaged = {.status = -EBADMSG, .next = 2, .item = 2};
 	struct codec_result result;
@@ -199,7 +199,7 @@ static void test_answers_that_fit(void **state)
 	assert_int_equal(result.item, 2);
 }
 
-static void test_answers_that_do_not(void **state)
+TEST(answers_that_do_not)
 {
 	static const struct codec_done answers[] = {
 	    {.status = -EBADMSG, .next = 1, .item = 3},          /* outside of the order */
@@ -222,7 +222,7 @@ static void test_answers_that_do_not(void **state)
 }
 
 /* The CPU time is measured without the decoder's help. */
-static void test_a_decoder_s_cpu_time_is_measured(void **state)
+TEST(a_decoder_s_cpu_time_is_measured)
 {
 	const struct codec_done all = {.next = 3}, damaged = {.next = 3, .n_damaged = 1, .item = 2};
 	struct codec_result result;
@@ -241,7 +241,7 @@ static void test_a_decoder_s_cpu_time_is_measured(void **state)
 }
 
 /* Decoded copies must lie in the granted memory, one behind the other at multiples of 64. */
-static void test_decoded_must_lie_where_allowed(void **state)
+TEST(decoded_must_lie_where_allowed)
 {
 	static const struct {
 		int64_t says[2];
@@ -387,7 +387,7 @@ static void with_slow_decoder(enum manner how, uint32_t n_segments)
 }
 
 /* Cancelled work ends, even in the middle of a sample. */
-static void test_cancelled_work_ends_within_a_sample(void **state)
+TEST(cancelled_work_ends_within_a_sample)
 {
 	const struct codec_done all = {.next = 3};
 	const struct codec_work work = {.first = 1, .end = 3, .grant = {.fd = -1}};
@@ -413,15 +413,9 @@ static void test_cancelled_work_ends_within_a_sample(void **state)
 	manner = ANSWERS;
 }
 
-static void test_a_slow_decoder_gives_way(void **state)
+TEST(a_slow_decoder_gives_way)
 {
 	with_slow_decoder(SPINS, 1);
 	with_slow_decoder(SLEEPS, 1);
 	with_slow_decoder(TAKES_NOTHING, CODEC_MAX_SEGMENTS);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_answers_that_fit), cmocka_unit_test(test_answers_that_do_not),
-	   cmocka_unit_test(test_a_decoder_s_cpu_time_is_measured),
-	   cmocka_unit_test(test_decoded_must_lie_where_allowed),
-	   cmocka_unit_test(test_cancelled_work_ends_within_a_sample),
-	   cmocka_unit_test(test_a_slow_decoder_gives_way))

@@ -40,7 +40,7 @@ static uint32_t chosen(const struct recipe *recipe, struct image_info info, bool
 	return whole.by;
 }
 
-static void test_the_scale_that_most_crops_have(void **state)
+TEST(the_scale_that_most_crops_have)
 {
 	bool is_planes;
 
@@ -79,7 +79,7 @@ static double share(const struct recipe *recipe, const struct image_info *info, 
 	return (double)found / n;
 }
 
-static void test_a_choice_for_few_draws_holds_for_many(void **state)
+TEST(a_choice_for_few_draws_holds_for_many)
 {
 	uint32_t n_decoded_copies = 0;
 
@@ -102,7 +102,7 @@ static void test_a_choice_for_few_draws_holds_for_many(void **state)
 
 /* A full-size copy of a photograph that only half of its crops or fewer use takes too much memory for its
  * saving. */
-static void test_what_is_not_worth_it(void **state)
+TEST(what_is_not_worth_it)
 {
 	struct recipe wide = usual;
 	struct image_info info = photograph(2000, 1500, 1, 1);
@@ -129,14 +129,10 @@ static void test_what_is_not_worth_it(void **state)
 }
 
 /* The result depends on neither seed nor sample, and is always the same. */
-static void test_nothing_else_counts(void **state)
+TEST(nothing_else_counts)
 {
 	for (uint32_t i = 0; i < 10; i++)
 		assert_int_equal(chosen(&usual, photograph(2600, 1950, 2, 2), NULL), 2);
 	assert_int_equal(chosen(&usual, photograph(1, 1, 2, 2), NULL), 1);
 	assert_int_equal(chosen(&usual, photograph(65535, 1, 2, 2), NULL), 1);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_scale_that_most_crops_have),
-	   cmocka_unit_test(test_a_choice_for_few_draws_holds_for_many),
-	   cmocka_unit_test(test_what_is_not_worth_it), cmocka_unit_test(test_nothing_else_counts))

@@ -106,7 +106,7 @@ static int ask(struct place *p, uint32_t uid, struct heard *heard, struct plugin
 	    &(struct plugin_asker){.loop = &p->loop, .uid = uid, .answered = hear, .user = heard}, ret, err);
 }
 
-static void test_how_many_may_ask(void **state)
+TEST(how_many_may_ask)
 {
 	struct plugin_question *q[PLUGIN_MAX_ASKING + 1];
 	struct heard heard = {0};
@@ -149,7 +149,7 @@ static struct heard answered(const struct plugin_reply *reply)
 static const struct plugin_reply good = {.type = RECIPE_INT16,
 					 .codec = {.name = "other", .n_dimensions = 2, .dimensions = {2, 3}}};
 
-static void test_an_answer_is_about_what_was_asked(void **state)
+TEST(an_answer_is_about_what_was_asked)
 {
 	struct heard heard = answered(&good);
 
@@ -161,7 +161,7 @@ static void test_an_answer_is_about_what_was_asked(void **state)
 	assert_string_equal(heard.answer.codec.options, "length=3");
 }
 
-static void test_answers_that_are_none(void **state)
+TEST(answers_that_are_none)
 {
 	struct plugin_reply reply = good;
 
@@ -182,7 +182,7 @@ static void test_answers_that_are_none(void **state)
 	assert_null(strchr(heard.error.text, '\n'));
 }
 
-static void test_a_codec_that_is_not_offered_is_refused(void **state)
+TEST(a_codec_that_is_not_offered_is_refused)
 {
 	struct plugin_question *q;
 	struct heard heard = {0};
@@ -199,7 +199,3 @@ static void test_a_codec_that_is_not_offered_is_refused(void **state)
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	end(&p);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_how_many_may_ask), cmocka_unit_test(test_an_answer_is_about_what_was_asked),
-	   cmocka_unit_test(test_answers_that_are_none),
-	   cmocka_unit_test(test_a_codec_that_is_not_offered_is_refused))

@@ -130,14 +130,14 @@ static void check_reads(const char *root, bool use_uring)
 	stop(&n);
 }
 
-static void test_direct_and_buffered_reads_deliver_the_file(void **state)
+TEST_IN_FOLDER(direct_and_buffered_reads_deliver_the_file)
 {
 	check_reads(*state, true);
 	check_reads(*state, false);
 }
 
 /* Outside of the ranges, none of the memory's old contents are left. */
-static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
+TEST_IN_FOLDER(ranges_are_read_and_the_rest_is_cleared)
 {
 	static const struct reader_range ranges[] = {
 	    {0, 4096}, {8192, (2 << 20) + 4096}, {FILE_BYTES - 4096, 4096}};
@@ -173,7 +173,7 @@ static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
 }
 
 /* Contents that are already in memory are not read again, as long as the file is the same. */
-static void test_a_known_file(void **state)
+TEST_IN_FOLDER(a_known_file)
 {
 	struct reader_job first, again;
 	struct node n;
@@ -234,7 +234,7 @@ static pid_t find_reader(const struct node *n)
 	return found;
 }
 
-static void test_its_end_ends_what_it_had(void **state)
+TEST_IN_FOLDER(its_end_ends_what_it_had)
 {
 	struct reader_job job, other;
 	struct reader_process *second = NULL;
@@ -291,7 +291,7 @@ static bool is_said(void *user)
 	return strstr(text, s->word);
 }
 
-static void test_storage_that_does_not_answer(void **state)
+TEST_IN_FOLDER(storage_that_does_not_answer)
 {
 	struct said late = {.word = "here/a.chunk: storage has not answered for "},
 		    again = {.word = "here/a.chunk: storage answers again, after "};
@@ -328,7 +328,7 @@ static void test_storage_that_does_not_answer(void **state)
 }
 
 /* A spare reader starts before its user is known. */
-static void test_a_spare_one(void **state)
+TEST_IN_FOLDER(a_spare_one)
 {
 	struct reader_job job;
 	struct node n;
@@ -366,8 +366,3 @@ static void test_a_spare_one(void **state)
 	assert_null(n.readers.spare);
 	stop(&n);
 }
-
-UNIT_TESTS(IN_FOLDER(test_direct_and_buffered_reads_deliver_the_file),
-	   IN_FOLDER(test_ranges_are_read_and_the_rest_is_cleared), IN_FOLDER(test_a_known_file),
-	   IN_FOLDER(test_its_end_ends_what_it_had), IN_FOLDER(test_storage_that_does_not_answer),
-	   IN_FOLDER(test_a_spare_one))

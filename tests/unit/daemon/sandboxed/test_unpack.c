@@ -154,7 +154,7 @@ static int run(const struct unpack_run *which, uint64_t *cpu_ns)
 	return r;
 }
 
-static void test_good_and_bad_runs_come_in_turns(void **state)
+TEST_WITH(good_and_bad_runs_come_in_turns, set_up, tear_down)
 {
 	struct unpacker *k[2] = {NULL, NULL};
 	const uint8_t *plain;
@@ -176,7 +176,7 @@ static void test_good_and_bad_runs_come_in_turns(void **state)
 		unpackers_give_back(t.unpackers, k[i]);
 }
 
-static void test_a_run_whose_process_dies_is_done_again(void **state)
+TEST_WITH(a_run_whose_process_dies_is_done_again, set_up, tear_down)
 {
 	static const enum kind each[] = {CRASHES, NEVER_BEGINS, SAYS_OTHER};
 
@@ -194,7 +194,7 @@ static void test_a_run_whose_process_dies_is_done_again(void **state)
 }
 
 /* A run whose processes end each time, or that takes too long, fails. Other runs continue. */
-static void test_dies_or_hangs_each_time(void **state)
+TEST_WITH(dies_or_hangs_each_time, set_up, tear_down)
 {
 	static const enum kind kinds[] = {CRASHES, CRASHES, HANGS, REAL};
 	uint64_t cpu_ns = 0;
@@ -210,7 +210,7 @@ static void test_dies_or_hangs_each_time(void **state)
 	assert_int_equal(t.n_asked, 4);
 }
 
-static void test_none_can_be_had(void **state)
+TEST_WITH(none_can_be_had, set_up, tear_down)
 {
 	static const enum kind kinds[] = {REFUSED, REAL};
 	uint64_t cpu_ns = 0;
@@ -219,8 +219,3 @@ static void test_none_can_be_had(void **state)
 	assert_int_equal(run(&t.good, &cpu_ns), -EAGAIN);
 	assert_int_equal(run(&t.good, &cpu_ns), 0);
 }
-
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_good_and_bad_runs_come_in_turns, set_up, tear_down),
-	   cmocka_unit_test_setup_teardown(test_a_run_whose_process_dies_is_done_again, set_up, tear_down),
-	   cmocka_unit_test_setup_teardown(test_dies_or_hangs_each_time, set_up, tear_down),
-	   cmocka_unit_test_setup_teardown(test_none_can_be_had, set_up, tear_down))

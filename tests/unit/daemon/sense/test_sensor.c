@@ -31,7 +31,7 @@ static void other(struct wait_tally *tally, uint32_t tid, uint16_t type, uint64_
 	tally_event(tally, &(struct event){.type = type, .tid = tid, .tgid = 1, .end_ns = at_ms * MS});
 }
 
-static void test_next_is_the_wait(void **state)
+TEST(next_is_the_wait)
 {
 	struct wait_tally tally = {0};
 
@@ -53,7 +53,7 @@ static void test_next_is_the_wait(void **state)
 }
 
 /* A program that calls libdiesel itself does not mark next(). */
-static void test_sleep_is_the_wait_without_next(void **state)
+TEST(sleep_is_the_wait_without_next)
 {
 	struct wait_tally tally = {0};
 
@@ -63,7 +63,7 @@ static void test_sleep_is_the_wait_without_next(void **state)
 	assert_int_equal(tally_sums(&tally, 300 * MS).wait_ns, 100 * MS);
 }
 
-static void test_steps_are_backward_passes_where_there_are_any(void **state)
+TEST(steps_are_backward_passes_where_there_are_any)
 {
 	struct wait_tally tally = {0};
 
@@ -82,7 +82,7 @@ static void test_steps_are_backward_passes_where_there_are_any(void **state)
 	assert_true(isnan(tally_step_s(&(struct wait_tally){0}, 0.5)));
 }
 
-static void test_trainers_come_and_go(void **state)
+TEST(trainers_come_and_go)
 {
 	struct wait_tally tally = {0};
 
@@ -96,7 +96,7 @@ static void test_trainers_come_and_go(void **state)
 	assert_int_equal(tally_sums(&tally, 400 * MS).wait_ns, 0);
 }
 
-static void test_times_that_run_backwards_count_as_nothing(void **state)
+TEST(times_that_run_backwards_count_as_nothing)
 {
 	struct wait_tally tally = {0};
 
@@ -112,7 +112,7 @@ static void test_times_that_run_backwards_count_as_nothing(void **state)
 
 #define S NS_PER_S
 
-static void test_slice_for_a_new_job(void **state)
+TEST(slice_for_a_new_job)
 {
 	struct detail_plan plan = {0};
 	struct detail_job job = {.wait = 0.1, .last_step_age_ns = UINT64_MAX};
@@ -132,7 +132,7 @@ static void test_slice_for_a_new_job(void **state)
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 112 * S), DETAIL_BEGIN);
 }
 
-static void test_slow_steps_get_a_longer_slice(void **state)
+TEST(slow_steps_get_a_longer_slice)
 {
 	struct detail_plan plan = {0};
 	struct detail_job jobs[2] = {{.wait = NAN, .last_step_age_ns = 1},
@@ -150,7 +150,7 @@ static void test_slow_steps_get_a_longer_slice(void **state)
 }
 
 /* A steady job gets a slice once a minute, a job without steps none, and slices never cost too much. */
-static void test_detail_is_rare(void **state)
+TEST(detail_is_rare)
 {
 	struct detail_plan plan = {0};
 	struct detail_job job = {.seen = true, .seen_wait = 0.3, .wait = 0.3};
@@ -191,7 +191,7 @@ static double sum(const struct stall_shares *s)
 	return s->device + s->fetch_stall + s->prep_stall + s->checkpoint_stall + s->cpu_starved + s->other;
 }
 
-static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
+TEST(a_second_s_wait_goes_with_the_slice_s_shares)
 {
 	const struct stall_shares slice = {.device = 0.4,
 					   .gpu_wait = 0.1,
@@ -260,7 +260,7 @@ static struct stall_sample sample_of(const struct sensed_job *sensed)
 	return sensed_sample(sensed, &serving, &job);
 }
 
-static void test_a_client_s_waits_become_shares(void **state)
+TEST(a_client_s_waits_become_shares)
 {
 	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}}, .n_readings = 2};
 	struct sensed_reading *now = &sensed.readings[1];
@@ -284,7 +284,7 @@ static void test_a_client_s_waits_become_shares(void **state)
 	assert_true(isnan(sample.device_rate));
 }
 
-static void test_report_goes_first(void **state)
+TEST(report_goes_first)
 {
 	struct sensed_job sensed = {.readings = {{.at_ns = 10 * S}, {.at_ns = 11 * S}},
 				    .n_readings = 2,
@@ -306,7 +306,7 @@ static void test_report_goes_first(void **state)
 	assert_int_equal(sample_of(&sensed).source, STALL_SOURCE_CLIENT);
 }
 
-static void test_reads_give_storage_latency_and_bandwidth(void **state)
+TEST(reads_give_storage_latency_and_bandwidth)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 
@@ -349,7 +349,7 @@ static void test_reads_give_storage_latency_and_bandwidth(void **state)
 	assert_true(sample.memory_hit_ratio > 0.95);
 }
 
-static void test_peers_and_storage_are_one_source(void **state)
+TEST(peers_and_storage_are_one_source)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 
@@ -498,7 +498,7 @@ static uint64_t cache_target(struct stall_sample sample)
 }
 
 /* A node that serves one of four lanes is like a node without peers and with a quarter of the dataset. */
-static void test_lanes_are_the_dataset(void **state)
+TEST(lanes_are_the_dataset)
 {
 	struct needs n;
 	struct stall_sample alone, lane, both, one_order, here;
@@ -548,16 +548,7 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(here.samples_per_chunk, CHUNK_LENGTH, 0);
 }
 
-UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_peers_and_storage_are_one_source),
-		   cmocka_unit_test(test_lanes_are_the_dataset), cmocka_unit_test(test_next_is_the_wait),
-		   cmocka_unit_test(test_sleep_is_the_wait_without_next),
-		   cmocka_unit_test(test_steps_are_backward_passes_where_there_are_any),
-		   cmocka_unit_test(test_trainers_come_and_go),
-		   cmocka_unit_test(test_times_that_run_backwards_count_as_nothing),
-		   cmocka_unit_test(test_slice_for_a_new_job),
-		   cmocka_unit_test(test_slow_steps_get_a_longer_slice),
-		   cmocka_unit_test(test_detail_is_rare),
-		   cmocka_unit_test(test_a_second_s_wait_goes_with_the_slice_s_shares),
-		   cmocka_unit_test(test_a_client_s_waits_become_shares),
-		   cmocka_unit_test(test_report_goes_first),
-		   cmocka_unit_test(test_reads_give_storage_latency_and_bandwidth))
+int main(void)
+{
+	return run_unit_tests(begin, end);
+}

@@ -102,7 +102,7 @@ static void begin_watching(struct fixture *f)
 	assert_true(f->sensor.told.active);
 }
 
-static void test_a_watcher_comes_and_goes(void **state)
+TEST_WITH(a_watcher_comes_and_goes, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -124,7 +124,7 @@ static void test_a_watcher_comes_and_goes(void **state)
 }
 
 /* The keeper starts another child as soon as this one has ended. */
-static void test_the_next_job_need_not_wait_for_the_last_watcher_s_end(void **state)
+TEST_WITH(the_next_job_need_not_wait_for_the_last_watcher_s_end, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -143,7 +143,7 @@ static void test_the_next_job_need_not_wait_for_the_last_watcher_s_end(void **st
 }
 
 /* Loading the programs would take CPU time from a job's first batches. */
-static void test_the_first_job_is_left_alone_at_first(void **state)
+TEST_WITH(the_first_job_is_left_alone_at_first, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -156,7 +156,7 @@ static void test_the_first_job_is_left_alone_at_first(void **state)
 }
 
 /* Loading takes a while on a busy machine, and meanwhile the last job may have ended. */
-static void test_a_watcher_that_comes_too_late_ends(void **state)
+TEST_WITH(a_watcher_that_comes_too_late_ends, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -175,7 +175,7 @@ static void test_a_watcher_that_comes_too_late_ends(void **state)
 }
 
 /* The next job may also have begun. */
-static void test_a_watcher_that_is_needed_again_stays(void **state)
+TEST_WITH(a_watcher_that_is_needed_again_stays, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -193,7 +193,7 @@ static void test_a_watcher_that_is_needed_again_stays(void **state)
 	assert_true(link_tick(s, 3 * NS_PER_S));
 }
 
-static void test_a_watcher_that_dies_is_replaced_by_its_keeper(void **state)
+TEST_WITH(a_watcher_that_dies_is_replaced_by_its_keeper, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -212,7 +212,7 @@ static void test_a_watcher_that_dies_is_replaced_by_its_keeper(void **state)
 }
 
 /* The child's last message counts, though its keeper's message comes first. */
-static void test_a_watcher_that_may_not_load_programs_is_not_tried_again(void **state)
+TEST_WITH(a_watcher_that_may_not_load_programs_is_not_tried_again, begin, end)
 {
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
@@ -230,13 +230,3 @@ static void test_a_watcher_that_may_not_load_programs_is_not_tried_again(void **
 	assert_false(link_tick(s, UINT64_MAX / 2));
 	assert_int_equal(told(f), 0);
 }
-
-UNIT_TESTS(cmocka_unit_test_setup_teardown(test_a_watcher_comes_and_goes, begin, end),
-	   cmocka_unit_test_setup_teardown(test_the_first_job_is_left_alone_at_first, begin, end),
-	   cmocka_unit_test_setup_teardown(test_the_next_job_need_not_wait_for_the_last_watcher_s_end, begin,
-					   end),
-	   cmocka_unit_test_setup_teardown(test_a_watcher_that_dies_is_replaced_by_its_keeper, begin, end),
-	   cmocka_unit_test_setup_teardown(test_a_watcher_that_may_not_load_programs_is_not_tried_again,
-					   begin, end),
-	   cmocka_unit_test_setup_teardown(test_a_watcher_that_comes_too_late_ends, begin, end),
-	   cmocka_unit_test_setup_teardown(test_a_watcher_that_is_needed_again_stays, begin, end))

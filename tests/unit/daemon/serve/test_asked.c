@@ -65,7 +65,7 @@ static void take(struct diesel_session *s, const uint64_t *samples, uint32_t n)
 	diesel_batch_release(b.lease);
 }
 
-static void test_any_samples_in_any_order(void **state)
+TEST_IN_FOLDER(any_samples_in_any_order)
 {
 	for (int k = 0; k < 2; k++) {
 		struct bench b = {0};
@@ -97,7 +97,7 @@ static void test_any_samples_in_any_order(void **state)
 	}
 }
 
-static void test_what_cannot_be_asked(void **state)
+TEST_IN_FOLDER(what_cannot_be_asked)
 {
 	static const struct diesel_session_options wrong[] = {
 	    {.flags = DIESEL_ASKED, .world = 2, .batch = 1},
@@ -153,7 +153,7 @@ static void count_chunks(struct node *node, void *answer)
 }
 
 /* The chunks behind the last one are read between batches, as many as the knob allows. */
-static void test_chunks_behind_the_last_are_read_ahead(void **state)
+TEST_IN_FOLDER(chunks_behind_the_last_are_read_ahead)
 {
 	struct bench b = {0};
 	uint64_t n_cached = 0;
@@ -182,7 +182,7 @@ static void refresh(struct node *node, void *answer)
 }
 
 /* Knobs take effect while a batch waits for a slot. The session has no order whose chunks could be listed. */
-static void test_knobs_change_meanwhile(void **state)
+TEST_IN_FOLDER(knobs_change_meanwhile)
 {
 	struct bench b = {0};
 	bool waits = false;
@@ -230,7 +230,7 @@ static void ask_and_take(struct diesel_session *s, uint64_t sample, uint32_t ahe
 
 /* From a chunk that is used once, only the requested sample is read. If the chunk is used again, all of it is
  * read, also while a client holds the part. */
-static void test_few_of_a_chunk(void **state)
+TEST_IN_FOLDER(few_of_a_chunk)
 {
 	static const struct dataset_plan large = {.n_samples = 160, .bytes = 64 << 10, .n_a_chunk = 40};
 	const uint64_t part_bytes = 256 << 10, chunk_bytes = 40 * (64 << 10);
@@ -275,7 +275,7 @@ static void test_few_of_a_chunk(void **state)
 }
 
 /* If another session goes through all samples, chunks are read whole. */
-static void test_few_of_what_another_one_needs_whole(void **state)
+TEST_IN_FOLDER(few_of_what_another_one_needs_whole)
 {
 	static const struct dataset_plan large = {.n_samples = 1600, .bytes = 16 << 10, .n_a_chunk = 100};
 	const struct diesel_session_options options = {
@@ -323,7 +323,7 @@ static struct transport connect_by_hand(const struct bench *b)
 
 /* A client is cut off if it asks for more batches than there are slots, skips a number, or asks for more than
  * a batch. An honest client at the same time is not affected. */
-static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
+TEST_IN_FOLDER(a_client_that_asks_wrongly_is_cut_off)
 {
 	struct bench b = {0};
 
@@ -348,7 +348,7 @@ static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
 	bench_stop(&b);
 }
 
-static void test_a_new_daemon_is_told(void **state)
+TEST_IN_FOLDER(a_new_daemon_is_told)
 {
 	struct bench b = {0};
 	struct diesel_batch batch;
@@ -379,8 +379,3 @@ static void test_a_new_daemon_is_told(void **state)
 	diesel_session_close(s);
 	bench_stop(&b);
 }
-
-UNIT_TESTS(IN_FOLDER(test_any_samples_in_any_order), IN_FOLDER(test_what_cannot_be_asked),
-	   IN_FOLDER(test_chunks_behind_the_last_are_read_ahead), IN_FOLDER(test_knobs_change_meanwhile),
-	   IN_FOLDER(test_few_of_a_chunk), IN_FOLDER(test_few_of_what_another_one_needs_whole),
-	   IN_FOLDER(test_a_client_that_asks_wrongly_is_cut_off), IN_FOLDER(test_a_new_daemon_is_told))

@@ -69,7 +69,7 @@ static uint64_t memory_of(const struct buffers *f)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-static void test_the_oldest_is_used_again(void **state)
+TEST(the_oldest_is_used_again)
 {
 	uint32_t first, second, third;
 	struct scene c;
@@ -101,7 +101,7 @@ static void test_the_oldest_is_used_again(void **state)
 	scene_end(&c);
 }
 
-static void test_who_is_alone_uses_warm_memory(void **state)
+TEST(who_is_alone_uses_warm_memory)
 {
 	struct scene c;
 	struct buffers *f;
@@ -120,7 +120,7 @@ static void test_who_is_alone_uses_warm_memory(void **state)
 	scene_end(&c);
 }
 
-static void test_what_one_keeps_is_what_it_brought(void **state)
+TEST(what_one_keeps_is_what_it_brought)
 {
 	uint32_t kept[3], theirs[4];
 	struct scene c;
@@ -171,7 +171,7 @@ static void test_what_one_keeps_is_what_it_brought(void **state)
 }
 
 /* A session that copies out of a buffer brought no buffers itself. */
-static void test_a_copy_outlives_the_sessions(void **state)
+TEST(a_copy_outlives_the_sessions)
 {
 	struct scene c;
 	struct buffers *f;
@@ -194,8 +194,3 @@ static void test_a_copy_outlives_the_sessions(void **state)
 	batch_buffers_unref(f, buffer);
 	scene_end(&c);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_oldest_is_used_again),
-	   cmocka_unit_test(test_who_is_alone_uses_warm_memory),
-	   cmocka_unit_test(test_what_one_keeps_is_what_it_brought),
-	   cmocka_unit_test(test_a_copy_outlives_the_sessions))

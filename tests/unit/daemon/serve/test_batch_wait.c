@@ -18,7 +18,7 @@ static enum batch_wait check(void)
 	return batch_check(&b, &d, 0);
 }
 
-static void test_what_comes_from_afar_counts(void **state)
+TEST(what_comes_from_afar_counts)
 {
 	for (size_t i = 0; i < N_CHUNKS; i++)
 		chunks[i] = (struct cached_chunk){.state = CHUNK_READY};
@@ -39,5 +39,3 @@ static void test_what_comes_from_afar_counts(void **state)
 	chunks[1].state = CHUNK_READY;
 	assert_int_equal(check(), BATCH_VERIFY);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_what_comes_from_afar_counts))

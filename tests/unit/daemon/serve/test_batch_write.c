@@ -44,7 +44,7 @@ static void write_and_compare(uint32_t bytes)
 	assert_int_equal(buffer[layout.payload_offset + payload], GUARD);
 }
 
-static void test_samples_of_any_size(void **state)
+TEST(samples_of_any_size)
 {
 	static const uint32_t sizes[] = {1,    2,    63,   64,   65,   127,  784,   2048,
 					 4095, 4096, 4097, 4160, 8191, 8192, 10000, 110000};
@@ -53,7 +53,7 @@ static void test_samples_of_any_size(void **state)
 		write_and_compare(sizes[i]);
 }
 
-static void test_views_are_not_copied(void **state)
+TEST(views_are_not_copied)
 {
 	const struct ring_layout layout = {.labels_offset = sizeof(struct ring_item), .payload_offset = 64};
 	struct batch_item item = {.sample = 3, .location = 77, .bytes = 9, .label = 4};
@@ -64,5 +64,3 @@ static void test_views_are_not_copied(void **state)
 	assert_int_equal(((const struct ring_item *)buffer)->location, 77);
 	assert_int_equal(buffer[64], 0);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_samples_of_any_size), cmocka_unit_test(test_views_are_not_copied))

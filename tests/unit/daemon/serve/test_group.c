@@ -53,7 +53,7 @@ static bool is_same(const struct session *a, struct session *b)
 	return is;
 }
 
-static void test_what_makes_batches_alike(void **state)
+TEST(what_makes_batches_alike)
 {
 	struct cached_dataset datasets[2] = {0};
 	uv_loop_t loop;
@@ -244,7 +244,7 @@ static struct figures wait_for_rest(struct node *n, uint32_t sessions)
 	return f;
 }
 
-static void test_each_batch_once(void **state)
+TEST_IN_FOLDER(each_batch_once)
 {
 	struct node node = {0};
 	struct diesel_session *s[3];
@@ -265,7 +265,7 @@ static void test_each_batch_once(void **state)
 }
 
 /* A device may lock only the session's own memory. Other sessions still share the batches in it. */
-static void test_memory_of_its_own(void **state)
+TEST_IN_FOLDER(memory_of_its_own)
 {
 	struct node node = {0};
 	struct diesel_session *s[3];
@@ -288,7 +288,7 @@ static void test_memory_of_its_own(void **state)
 }
 
 /* A session that holds a batch, writes to it, and seeks back to it gets it unchanged. */
-static void test_a_batch_that_is_held_comes_again(void **state)
+TEST_IN_FOLDER(a_batch_that_is_held_comes_again)
 {
 	struct node node = {0};
 	struct diesel_session *s, *other;
@@ -316,7 +316,7 @@ static void test_a_batch_that_is_held_comes_again(void **state)
 
 /* One session goes through an epoch. Meanwhile another starts anywhere, seeks, and ends with any work under
  * way. */
-static void test_one_comes_and_goes(void **state)
+TEST_IN_FOLDER(one_comes_and_goes)
 {
 	struct node node = {0};
 	struct diesel_dataset *d = begin(&node, *state);
@@ -409,18 +409,18 @@ static void check_far_behind(const char *root, uint32_t flags)
 	race_end(&r);
 }
 
-static void test_one_is_far_behind(void **state)
+TEST_IN_FOLDER(one_is_far_behind)
 {
 	check_far_behind(*state, 0);
 }
 
-static void test_one_is_far_behind_with_memory_of_its_own(void **state)
+TEST_IN_FOLDER(one_is_far_behind_with_memory_of_its_own)
 {
 	check_far_behind(*state, DIESEL_PINNABLE);
 }
 
 /* A batch may be needed just while it is being kept. */
-static void test_one_is_a_little_behind(void **state)
+TEST(one_is_a_little_behind)
 {
 	struct figures f;
 
@@ -440,7 +440,7 @@ static void test_one_is_a_little_behind(void **state)
 
 /* With space for half of the lag, half of the batches are kept. The kept ones are not the newest, each of
  * which would be evicted for the next before it is used. */
-static void test_half_of_the_memory_saves_half(void **state)
+TEST_IN_FOLDER(half_of_the_memory_saves_half)
 {
 	struct figures before, after;
 	struct race r;
@@ -458,7 +458,7 @@ static void test_half_of_the_memory_saves_half(void **state)
 }
 
 /* In a cache with space for few chunks, samples of kept batches are not read again. */
-static void test_what_is_kept_need_not_be_read(void **state)
+TEST_IN_FOLDER(what_is_kept_need_not_be_read)
 {
 	const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 1u << 18, .n_a_chunk = 4};
 	const uint64_t lag = LAG / 4, n_epochs = 8, n_chunks = N_SAMPLES / 4;
@@ -483,7 +483,7 @@ static void lend_nothing(struct node *n, void *answer)
 	*(uint64_t *)answer = n->server.serving.cache.kept_batches.bytes;
 }
 
-static void test_memory_that_others_want_goes_at_once(void **state)
+TEST_IN_FOLDER(memory_that_others_want_goes_at_once)
 {
 	uint64_t left;
 	struct race r;
@@ -498,7 +498,7 @@ static void test_memory_that_others_want_goes_at_once(void **state)
 }
 
 /* When a session seeks elsewhere, the batches kept for it are dropped. When it returns, it decodes them. */
-static void test_who_seeks_leaves_nothing_behind(void **state)
+TEST_IN_FOLDER(who_seeks_leaves_nothing_behind)
 {
 	struct race r;
 
@@ -566,7 +566,7 @@ static bool gives_way(struct scene *c, uint64_t now_ns)
 	return group_holds_back(&c->ahead, now_ns);
 }
 
-static void test_it_gives_way_to_one_that_catches_up(void **state)
+TEST(it_gives_way_to_one_that_catches_up)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 	struct scene c;
@@ -601,7 +601,7 @@ static void test_it_gives_way_to_one_that_catches_up(void **state)
 	scene_end(&c);
 }
 
-static void test_it_gives_way_for_so_long(void **state)
+TEST(it_gives_way_for_so_long)
 {
 	uint64_t begin_ns = clock_monotonic_ns(), now_ns = begin_ns;
 	struct scene c;
@@ -617,7 +617,7 @@ static void test_it_gives_way_for_so_long(void **state)
 	scene_end(&c);
 }
 
-static void test_decoders_have_no_more_than_they_work_at(void **state)
+TEST(decoders_have_no_more_than_they_work_at)
 {
 	struct scene c;
 
@@ -634,14 +634,3 @@ static void test_decoders_have_no_more_than_they_work_at(void **state)
 	assert_false(group_holds_back(&c.ahead, 0));
 	scene_end(&c);
 }
-
-UNIT_TESTS(IN_FOLDER(test_each_batch_once), IN_FOLDER(test_memory_of_its_own),
-	   IN_FOLDER(test_a_batch_that_is_held_comes_again), IN_FOLDER(test_one_comes_and_goes),
-	   IN_FOLDER(test_one_is_far_behind), IN_FOLDER(test_one_is_far_behind_with_memory_of_its_own),
-	   cmocka_unit_test(test_one_is_a_little_behind), IN_FOLDER(test_half_of_the_memory_saves_half),
-	   IN_FOLDER(test_what_is_kept_need_not_be_read),
-	   IN_FOLDER(test_memory_that_others_want_goes_at_once),
-	   IN_FOLDER(test_who_seeks_leaves_nothing_behind), cmocka_unit_test(test_what_makes_batches_alike),
-	   cmocka_unit_test(test_it_gives_way_to_one_that_catches_up),
-	   cmocka_unit_test(test_it_gives_way_for_so_long),
-	   cmocka_unit_test(test_decoders_have_no_more_than_they_work_at))

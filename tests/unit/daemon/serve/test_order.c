@@ -101,7 +101,7 @@ static void run_all(const struct node *node, const char *path, uint32_t n)
 	diesel_dataset_close(j.dataset);
 }
 
-static void test_every_rank_gets_its_share(void **state)
+TEST_IN_FOLDER(every_rank_gets_its_share)
 {
 	struct node node = {0};
 
@@ -124,7 +124,7 @@ static void test_every_rank_gets_its_share(void **state)
 /* Ranks stop after any number of steps, and a job with other ranks and batches continues. Each sample comes
  * once, and then a whole epoch. A session that goes back to the epoch in which it began gets the rest of that
  * epoch again. */
-static void test_others_go_on_behind_any_sample(void **state)
+TEST_IN_FOLDER(others_go_on_behind_any_sample)
 {
 	struct node node = {0};
 	char error[512], *path;
@@ -190,7 +190,7 @@ static void test_others_go_on_behind_any_sample(void **state)
 	node_stop(&node);
 }
 
-static void test_more_ranks_than_samples_are_refused(void **state)
+TEST_IN_FOLDER(more_ranks_than_samples_are_refused)
 {
 	const struct diesel_session_options o = {
 	    .world = UINT32_MAX, .batch = 1u << 20, .stride = UINT32_MAX};
@@ -210,6 +210,3 @@ static void test_more_ranks_than_samples_are_refused(void **state)
 	assert_int_equal(diesel_n_batches(3, UINT32_MAX, 1, 0), 0);
 	assert_int_equal(diesel_n_batches(3, 0, 1, 0), 0);
 }
-
-UNIT_TESTS(IN_FOLDER(test_every_rank_gets_its_share), IN_FOLDER(test_others_go_on_behind_any_sample),
-	   IN_FOLDER(test_more_ranks_than_samples_are_refused))

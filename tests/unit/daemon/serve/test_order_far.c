@@ -73,7 +73,7 @@ static void lose(struct fixture *f, uint64_t first, uint64_t end)
 		f->chunks[i].state = CHUNK_ABSENT;
 }
 
-static void test_no_further_than_needed(void **state)
+TEST(no_further_than_needed)
 {
 	static struct fixture f;
 
@@ -102,7 +102,7 @@ static void test_no_further_than_needed(void **state)
 	order_end(&f.o);
 }
 
-static void test_most_of_memory_is_in_reach(void **state)
+TEST(most_of_memory_is_in_reach)
 {
 	static struct fixture f;
 
@@ -115,7 +115,7 @@ static void test_most_of_memory_is_in_reach(void **state)
 	order_end(&f.o);
 }
 
-static void test_waits_are_no_use(void **state)
+TEST(waits_are_no_use)
 {
 	static struct fixture f;
 
@@ -126,7 +126,7 @@ static void test_waits_are_no_use(void **state)
 	order_end(&f.o);
 }
 
-static void test_what_is_said_may_be_anything(void **state)
+TEST(what_is_said_may_be_anything)
 {
 	static struct fixture f;
 
@@ -142,7 +142,7 @@ static void test_what_is_said_may_be_anything(void **state)
 	order_end(&f.o);
 }
 
-static void test_few_staged_chunks_are_asked_for_at_once(void **state)
+TEST(few_staged_chunks_are_asked_for_at_once)
 {
 	static struct fixture f;
 
@@ -157,7 +157,7 @@ static void test_few_staged_chunks_are_asked_for_at_once(void **state)
 	order_end(&f.o);
 }
 
-static void test_the_knob_alone_reaches_half_of_memory(void **state)
+TEST(the_knob_alone_reaches_half_of_memory)
 {
 	static struct fixture f;
 
@@ -172,8 +172,3 @@ static void test_the_knob_alone_reaches_half_of_memory(void **state)
 	assert_int_equal(look(&f, 0), 3 * OWN);
 	order_end(&f.o);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_no_further_than_needed), cmocka_unit_test(test_most_of_memory_is_in_reach),
-	   cmocka_unit_test(test_waits_are_no_use), cmocka_unit_test(test_what_is_said_may_be_anything),
-	   cmocka_unit_test(test_few_staged_chunks_are_asked_for_at_once),
-	   cmocka_unit_test(test_the_knob_alone_reaches_half_of_memory))

@@ -66,7 +66,7 @@ static uint64_t chunks_needed(struct world *w, uint32_t batch, uint32_t n_slots,
 	return chunks;
 }
 
-static void test_the_need_of_even_chunks_follows_the_order(void **state)
+TEST(the_need_of_even_chunks_follows_the_order)
 {
 	static const struct {
 		uint32_t n_chunks, samples, batch, window_chunks, n_slots, world;
@@ -108,7 +108,7 @@ static void test_the_need_of_even_chunks_follows_the_order(void **state)
 	}
 }
 
-static void test_few_samples_may_be_most_bytes(void **state)
+TEST(few_samples_may_be_most_bytes)
 {
 	static struct world w;
 
@@ -222,14 +222,14 @@ static void check_one(uint32_t seed)
 	shuffle_plan_free(run.plans[1]);
 }
 
-static void test_never_less_than_what_is_touched(void **state)
+TEST(never_less_than_what_is_touched)
 {
 	for (uint32_t seed = 1; seed <= 3000; seed++)
 		check_one(seed);
 }
 
 /* A job may continue at any epoch: its lanes are known to the other nodes from its first batch on. */
-static void test_the_lanes_are_known_from_the_first_epoch_on(void **state)
+TEST(the_lanes_are_known_from_the_first_epoch_on)
 {
 	static struct world w;
 	static struct cache cache;
@@ -263,8 +263,3 @@ static void test_the_lanes_are_known_from_the_first_epoch_on(void **state)
 		order_end(&w.order);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_the_need_of_even_chunks_follows_the_order),
-	   cmocka_unit_test(test_few_samples_may_be_most_bytes),
-	   cmocka_unit_test(test_never_less_than_what_is_touched),
-	   cmocka_unit_test(test_the_lanes_are_known_from_the_first_epoch_on))

@@ -62,7 +62,7 @@ static void compare_epoch(struct diesel_dataset *d, const struct diesel_session_
 	diesel_session_close(s);
 }
 
-static void test_it_is_what_sessions_deliver(void **state)
+TEST_IN_FOLDER(it_is_what_sessions_deliver)
 {
 	static const struct dataset_plan plan = {
 	    .n_samples = N_SAMPLES, .bytes = 64, .spread = 128, .n_a_chunk = 7};
@@ -104,7 +104,7 @@ static void test_it_is_what_sessions_deliver(void **state)
 	node_stop(&node);
 }
 
-static void test_subsets_that_no_session_has(void **state)
+TEST_IN_FOLDER(subsets_that_no_session_has)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
 	static const struct {
@@ -141,7 +141,7 @@ static void test_subsets_that_no_session_has(void **state)
 }
 
 /* Once the dataset is open, no request goes to the daemon. */
-static void test_without_the_daemon(void **state)
+TEST_IN_FOLDER(without_the_daemon)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -187,7 +187,7 @@ static char *only_chunk(const char *dataset)
 	return path;
 }
 
-static void test_what_cannot_be_read_is_named(void **state)
+TEST_IN_FOLDER(what_cannot_be_read_is_named)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = N_SAMPLES};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan), *chunk = only_chunk(path);
@@ -210,7 +210,7 @@ static void test_what_cannot_be_read_is_named(void **state)
 	diesel_dataset_close(d);
 }
 
-static void test_orders_that_no_session_has(void **state)
+TEST_IN_FOLDER(orders_that_no_session_has)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};
 	static const struct diesel_session_options options[] = {
@@ -235,7 +235,3 @@ static void test_orders_that_no_session_has(void **state)
 	diesel_dataset_close(d);
 	node_stop(&node);
 }
-
-UNIT_TESTS(IN_FOLDER(test_it_is_what_sessions_deliver), IN_FOLDER(test_without_the_daemon),
-	   IN_FOLDER(test_what_cannot_be_read_is_named), IN_FOLDER(test_orders_that_no_session_has),
-	   IN_FOLDER(test_subsets_that_no_session_has))

@@ -259,7 +259,7 @@ static void serve(struct node *n, bool turning, uint64_t *ret_digests)
 	assert_true(n->fits);
 }
 
-static void test_batches_are_the_same_whatever_is_turned(void **state)
+TEST_IN_FOLDER(batches_are_the_same_whatever_is_turned)
 {
 	struct node n = {.random = 7};
 	uint64_t digests[N_CLIENTS] = {0};
@@ -277,5 +277,3 @@ static void test_batches_are_the_same_whatever_is_turned(void **state)
 	free(n.packed);
 	free(n.views);
 }
-
-UNIT_TESTS(IN_FOLDER(test_batches_are_the_same_whatever_is_turned))

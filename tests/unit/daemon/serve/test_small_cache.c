@@ -103,15 +103,13 @@ static void check(const char *root, const char *name, const struct dataset_plan 
 	assert_in_range(reads, n / 4, n * 3 / 4);
 }
 
-static void test_a_small_cache_serves_packed_batches(void **state)
+TEST_IN_FOLDER(a_small_cache_serves_packed_batches)
 {
 	check(*state, "packed", &packed, 1);
 	check(*state, "packed2", &packed, 2);
 }
 
-static void test_a_small_cache_serves_views(void **state)
+TEST_IN_FOLDER(a_small_cache_serves_views)
 {
 	check(*state, "views", &views, 1);
 }
-
-UNIT_TESTS(IN_FOLDER(test_a_small_cache_serves_packed_batches), IN_FOLDER(test_a_small_cache_serves_views))

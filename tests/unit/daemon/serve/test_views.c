@@ -34,7 +34,7 @@ static struct diesel_session *open_session(struct diesel_dataset *dataset, uint3
 	return s;
 }
 
-static void test_the_same_samples_as_packed(void **state)
+TEST_IN_FOLDER(the_same_samples_as_packed)
 {
 	char *path = make_dataset(*state, "data", &equal), error[ERROR];
 	struct node node = {0};
@@ -73,7 +73,7 @@ static void test_the_same_samples_as_packed(void **state)
 	free(path);
 }
 
-static void test_what_cannot_be_a_view(void **state)
+TEST_IN_FOLDER(what_cannot_be_a_view)
 {
 	const struct recipe recipe = {
 	    .kind = RECIPE_IMAGE, .shape = RECIPE_WHOLE, .width = 8, .height = 8, .filter = RECIPE_BILINEAR};
@@ -99,5 +99,3 @@ static void test_what_cannot_be_a_view(void **state)
 	node_stop(&node);
 	free(path);
 }
-
-UNIT_TESTS(IN_FOLDER(test_the_same_samples_as_packed), IN_FOLDER(test_what_cannot_be_a_view))

@@ -36,7 +36,7 @@ static int greet(const struct node *node)
 	return greet_as(node, WIRE_VERSION);
 }
 
-static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
+TEST_IN_FOLDER(a_client_that_reads_no_replies_is_cut_off)
 {
 	struct node node = {0};
 	union wire_message m;
@@ -145,7 +145,7 @@ static int open_session(int fd, union wire_message *ret)
 	return control;
 }
 
-static void test_who_does_not_greet_is_cut_off(void **state)
+TEST_IN_FOLDER(who_does_not_greet_is_cut_off)
 {
 	struct node node = {0};
 	union wire_message m;
@@ -178,7 +178,7 @@ static void test_who_does_not_greet_is_cut_off(void **state)
 	node_stop(&node);
 }
 
-static void test_what_breaks_the_protocol_ends_the_connection(void **state)
+TEST_IN_FOLDER(what_breaks_the_protocol_ends_the_connection)
 {
 	static const enum wire_type replies[] = {WIRE_ERROR, WIRE_HELLO_REPLY, WIRE_DATASET_REPLY,
 						 WIRE_SEGMENT_REPLY, WIRE_STATUS_REPLY};
@@ -215,7 +215,7 @@ static void test_what_breaks_the_protocol_ends_the_connection(void **state)
 	node_stop(&node);
 }
 
-static void test_requests_out_of_order(void **state)
+TEST_IN_FOLDER(requests_out_of_order)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -273,7 +273,7 @@ static void test_requests_out_of_order(void **state)
 }
 
 /* A client from before version negotiation, as it was released. */
-static void test_the_version_before_is_served(void **state)
+TEST_IN_FOLDER(the_version_before_is_served)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -306,7 +306,7 @@ static void look_at_origin(struct node *node, void *answer)
 	*(struct job_origin *)answer = node->server.serving.jobs.first->origin;
 }
 
-static void test_what_a_client_says_of_its_origin(void **state)
+TEST_IN_FOLDER(what_a_client_says_of_its_origin)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -377,7 +377,7 @@ static bool is_ready(void *user)
 }
 
 /* A client gets chunks only of the dataset that it has shown, to read and not to write. */
-static void test_segments_are_of_ones_own_dataset(void **state)
+TEST_IN_FOLDER(segments_are_of_ones_own_dataset)
 {
 	static const struct dataset_plan plans[2] = {
 	    {.n_samples = 8, .bytes = 4096, .spread = 1024, .n_a_chunk = 2},
@@ -460,7 +460,7 @@ static bool is_nobody_left(void *user)
 }
 
 /* Whenever a client leaves, none of its resources stay. */
-static void test_who_leaves_takes_all_along(void **state)
+TEST_IN_FOLDER(who_leaves_takes_all_along)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -529,7 +529,7 @@ static int open_session_of(int fd, uint64_t subset_samples, union wire_message *
 	return r;
 }
 
-static void test_a_subset_that_is_none_ends_the_connection(void **state)
+TEST_IN_FOLDER(a_subset_that_is_none_ends_the_connection)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	/* The dataset has only one word, of 8 bits. */
@@ -576,7 +576,7 @@ static void test_a_subset_that_is_none_ends_the_connection(void **state)
 	node_stop(&node);
 }
 
-static void test_a_subset_is_counted(void **state)
+TEST_IN_FOLDER(a_subset_is_counted)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -648,7 +648,7 @@ static void is_told(int fd, const char *says)
 
 /* A client that does not introduce itself, or sends no request, is cut off. A client that has done both may
  * be silent. */
-static void test_a_silent_newcomer_is_cut_off(void **state)
+TEST_IN_FOLDER(a_silent_newcomer_is_cut_off)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
@@ -682,12 +682,3 @@ static void test_a_silent_newcomer_is_cut_off(void **state)
 	close(whole);
 	node_stop(&node);
 }
-
-UNIT_TESTS(IN_FOLDER(test_a_client_that_reads_no_replies_is_cut_off),
-	   IN_FOLDER(test_who_does_not_greet_is_cut_off),
-	   IN_FOLDER(test_what_breaks_the_protocol_ends_the_connection),
-	   IN_FOLDER(test_requests_out_of_order), IN_FOLDER(test_the_version_before_is_served),
-	   IN_FOLDER(test_what_a_client_says_of_its_origin), IN_FOLDER(test_segments_are_of_ones_own_dataset),
-	   IN_FOLDER(test_who_leaves_takes_all_along),
-	   IN_FOLDER(test_a_subset_that_is_none_ends_the_connection), IN_FOLDER(test_a_subset_is_counted),
-	   IN_FOLDER(test_a_silent_newcomer_is_cut_off))

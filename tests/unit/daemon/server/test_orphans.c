@@ -192,12 +192,12 @@ static void hold_across_a_cut(void **state, bool equal)
 	free(path);
 }
 
-static void test_views_stay_when_the_socket_ends(void **state)
+TEST_IN_FOLDER(views_stay_when_the_socket_ends)
 {
 	hold_across_a_cut(state, false);
 }
 
-static void test_packed_batches_stay_when_the_socket_ends(void **state)
+TEST_IN_FOLDER(packed_batches_stay_when_the_socket_ends)
 {
 	hold_across_a_cut(state, true);
 }
@@ -268,17 +268,12 @@ static void end_with_the_trainer(void **state, bool cut)
 	free(path);
 }
 
-static void test_a_child_does_not_keep_the_session_of_a_killed_trainer(void **state)
+TEST_IN_FOLDER(a_child_does_not_keep_the_session_of_a_killed_trainer)
 {
 	end_with_the_trainer(state, false);
 }
 
-static void test_what_is_held_without_a_socket_ends_with_the_process(void **state)
+TEST_IN_FOLDER(what_is_held_without_a_socket_ends_with_the_process)
 {
 	end_with_the_trainer(state, true);
 }
-
-UNIT_TESTS(IN_FOLDER(test_views_stay_when_the_socket_ends),
-	   IN_FOLDER(test_packed_batches_stay_when_the_socket_ends),
-	   IN_FOLDER(test_a_child_does_not_keep_the_session_of_a_killed_trainer),
-	   IN_FOLDER(test_what_is_held_without_a_socket_ends_with_the_process))

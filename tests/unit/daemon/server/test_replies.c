@@ -155,7 +155,7 @@ static void read_epoch(struct diesel_session *s, uint32_t *seen, uint32_t *ret_n
 	}
 }
 
-static void test_a_late_reply_is_never_taken_for_another(void **state)
+TEST_IN_FOLDER(a_late_reply_is_never_taken_for_another)
 {
 	const struct diesel_session_options o = {
 	    .flags = DIESEL_SHUFFLE, .world = 1, .batch = 2, .reconnect_ms = 10000};
@@ -190,7 +190,7 @@ static void misnumber(struct node *n, void *index)
 	n->server.serving.sessions->slots.control->descriptors[1].index = *(uint64_t *)index;
 }
 
-static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
+TEST_IN_FOLDER(a_batch_that_does_not_come_next_is_not_delivered)
 {
 	const struct diesel_session_options o = {.world = 1, .batch = 2, .reconnect_ms = 10000};
 	struct node node = {0};
@@ -225,6 +225,3 @@ static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
 	node_stop(&node);
 	free(path);
 }
-
-UNIT_TESTS(IN_FOLDER(test_a_batch_that_does_not_come_next_is_not_delivered),
-	   IN_FOLDER(test_a_late_reply_is_never_taken_for_another))

@@ -93,17 +93,17 @@ static void test_engine(bool uring)
 	loop_end(&loop);
 }
 
-static void test_io_uring_reads_and_writes(void **state)
+TEST(io_uring_reads_and_writes)
 {
 	test_engine(true);
 }
 
-static void test_threads_read_and_write(void **state)
+TEST(threads_read_and_write)
 {
 	test_engine(false);
 }
 
-static void test_threads_are_used_where_io_uring_is_not_wanted(void **state)
+TEST(threads_are_used_where_io_uring_is_not_wanted)
 {
 	uv_loop_t loop;
 	struct io *io;
@@ -114,6 +114,3 @@ static void test_threads_are_used_where_io_uring_is_not_wanted(void **state)
 	io_free(io);
 	loop_end(&loop);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_io_uring_reads_and_writes), cmocka_unit_test(test_threads_read_and_write),
-	   cmocka_unit_test(test_threads_are_used_where_io_uring_is_not_wanted))

@@ -23,7 +23,7 @@ static uint64_t until(uint32_t uid, dev_t storage, uint64_t now_ns)
 }
 
 /* Prefetch is paused only on that storage, and only for that user. */
-static void test_whom_it_concerns(void **state)
+TEST_WITH(whom_it_concerns, clear, NULL)
 {
 	assert_int_equal(until(1, 5, BEGIN), 0);
 	read_holds_note(&holds, 1, 5, 7, BEGIN);
@@ -35,7 +35,7 @@ static void test_whom_it_concerns(void **state)
 
 /* If a job writes all the time, prefetch is paused once, for the maximum time. After a break of the writes it
  * is paused again. */
-static void test_a_steady_writer_is_held_back_once(void **state)
+TEST_WITH(a_steady_writer_is_held_back_once, clear, NULL)
 {
 	uint64_t held_ns = 0, now_ns = BEGIN;
 
@@ -50,7 +50,7 @@ static void test_a_steady_writer_is_held_back_once(void **state)
 }
 
 /* A checkpoint that is reported to be written pauses nothing any more. Another job's still does. */
-static void test_a_reported_end_ends_the_pause(void **state)
+TEST_WITH(a_reported_end_ends_the_pause, clear, NULL)
 {
 	read_holds_note(&holds, 1, 5, 7, BEGIN);
 	read_holds_end(&holds, 2, 5, 7);
@@ -62,7 +62,7 @@ static void test_a_reported_end_ends_the_pause(void **state)
 }
 
 /* A user who reports many leaves the table to others. */
-static void test_a_user_has_a_part_of_the_table(void **state)
+TEST_WITH(a_user_has_a_part_of_the_table, clear, NULL)
 {
 	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)
 		read_holds_note(&holds, 1, i, 7, BEGIN);
@@ -73,7 +73,7 @@ static void test_a_user_has_a_part_of_the_table(void **state)
 }
 
 /* Notes beyond the table's size pause nothing, and remove no existing note. */
-static void test_notes_beyond_the_table_hold_nobody_back(void **state)
+TEST_WITH(notes_beyond_the_table_hold_nobody_back, clear, NULL)
 {
 	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)
 		read_holds_note(&holds, i, 5, 7, BEGIN);
@@ -82,9 +82,3 @@ static void test_notes_beyond_the_table_hold_nobody_back(void **state)
 	read_holds_note(&holds, 1000, 5, 7, BEGIN + READ_HOLD_AFTER_NS);
 	assert_true(until(1000, 5, BEGIN + READ_HOLD_AFTER_NS));
 }
-
-UNIT_TESTS(cmocka_unit_test_setup(test_whom_it_concerns, clear),
-	   cmocka_unit_test_setup(test_a_steady_writer_is_held_back_once, clear),
-	   cmocka_unit_test_setup(test_a_reported_end_ends_the_pause, clear),
-	   cmocka_unit_test_setup(test_a_user_has_a_part_of_the_table, clear),
-	   cmocka_unit_test_setup(test_notes_beyond_the_table_hold_nobody_back, clear))

@@ -8,7 +8,7 @@
 #include "daemon/storage/read_latency.h"
 
 /* Quantiles from a microsecond to hours are within a fifth. Values beyond the ends count as the end. */
-static void test_quantiles_are_within_a_fifth(void **state)
+TEST(quantiles_are_within_a_fifth)
 {
 	for (uint64_t ns = 40000; ns < 60 * NS_PER_S; ns += ns / 7) {
 		struct read_latency latency = {0};
@@ -23,7 +23,7 @@ static void test_quantiles_are_within_a_fifth(void **state)
 	}
 }
 
-static void test_extreme_latencies_count_at_the_ends(void **state)
+TEST(extreme_latencies_count_at_the_ends)
 {
 	struct read_latency latency = {0};
 
@@ -34,7 +34,7 @@ static void test_extreme_latencies_count_at_the_ends(void **state)
 }
 
 /* A quantile covers the time between two samples. It is unknown if there were too few reads. */
-static void test_quantiles_cover_the_time_between_two_looks(void **state)
+TEST(quantiles_cover_the_time_between_two_looks)
 {
 	struct read_latency before, latency = {0};
 
@@ -55,7 +55,7 @@ static void test_quantiles_cover_the_time_between_two_looks(void **state)
 	assert_true(read_latency_quantile_s(&latency, &before, 0.95, 20) < 1.3e-3);
 }
 
-static void test_counts_below_a_latency_only_grow(void **state)
+TEST(counts_below_a_latency_only_grow)
 {
 	struct read_latency latency = {0};
 	uint64_t below = 0, last = 0;
@@ -71,8 +71,3 @@ static void test_counts_below_a_latency_only_grow(void **state)
 	}
 	assert_int_equal(below, 62);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_quantiles_are_within_a_fifth),
-	   cmocka_unit_test(test_extreme_latencies_count_at_the_ends),
-	   cmocka_unit_test(test_quantiles_cover_the_time_between_two_looks),
-	   cmocka_unit_test(test_counts_below_a_latency_only_grow))

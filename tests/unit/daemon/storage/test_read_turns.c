@@ -125,7 +125,7 @@ static void assert_near(uint64_t a, uint64_t b, uint64_t most)
 	assert_true((a > b ? a - b : b - a) <= most);
 }
 
-static void test_a_job_alone_has_all_its_reads(void **state)
+TEST(a_job_alone_has_all_its_reads)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 20}};
 	struct world w;
@@ -137,7 +137,7 @@ static void test_a_job_alone_has_all_its_reads(void **state)
 }
 
 /* Ten datasets, fifty jobs or many sessions that always wait give a user no more than one job has. */
-static void test_many_sessions_give_a_user_no_more(void **state)
+TEST(many_sessions_give_a_user_no_more)
 {
 	struct reader readers[MAX_JOBS] = {{.uid = 1}, {.uid = 2, .n_datasets = 10}};
 	struct world w;
@@ -158,7 +158,7 @@ static void test_many_sessions_give_a_user_no_more(void **state)
 }
 
 /* The jobs of a user share, too, by bytes rather than by reads. */
-static void test_jobs_of_a_user_share_by_bytes(void **state)
+TEST(jobs_of_a_user_share_by_bytes)
 {
 	struct reader readers[] = {
 	    {.uid = 1, .n_datasets = 16}, {.uid = 1}, {.uid = 1}, {.uid = 1}, {.uid = 1}};
@@ -179,7 +179,7 @@ static void test_jobs_of_a_user_share_by_bytes(void **state)
 	world_free(&w);
 }
 
-static void test_weights_divide_the_bytes(void **state)
+TEST(weights_divide_the_bytes)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4, .weight = 300}, {.uid = 2, .n_datasets = 10}};
 	struct world w;
@@ -191,7 +191,7 @@ static void test_weights_divide_the_bytes(void **state)
 }
 
 /* A waiting trainer's read is served next, although others have had less, but only up to a bound. */
-static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
+TEST(an_urgent_read_is_next_up_to_a_bound)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4}, {.uid = 2, .n_datasets = 4}};
 	struct world w;
@@ -206,7 +206,7 @@ static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
 }
 
 /* Time without requests gives no credit, and debts outlive jobs. */
-static void test_time_away_is_no_credit(void **state)
+TEST(time_away_is_no_credit)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4},
 				   {.uid = 2, .n_datasets = 4, .idle = true},
@@ -224,7 +224,7 @@ static void test_time_away_is_no_credit(void **state)
 }
 
 /* Hanging reads delay others only briefly, and do not affect another storage at all. */
-static void test_hanging_reads_hold_nobody_up_for_long(void **state)
+TEST(hanging_reads_hold_nobody_up_for_long)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10}, {.uid = 2}, {.uid = 3, .storage = 7}};
 	struct world w;
@@ -249,7 +249,7 @@ static void test_hanging_reads_hold_nobody_up_for_long(void **state)
 }
 
 /* Whatever is requested, at most the limit, a burst and one read begin. */
-static void test_no_more_than_the_limit_is_begun(void **state)
+TEST(no_more_than_the_limit_is_begun)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = 8 * MIB}};
 	struct world w;
@@ -280,7 +280,7 @@ static void test_no_more_than_the_limit_is_begun(void **state)
 	world_free(&w);
 }
 
-static void test_limit_of_requests(void **state)
+TEST(limit_of_requests)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = MIB / 4}};
 	struct world w;
@@ -298,7 +298,7 @@ static void test_limit_of_requests(void **state)
 }
 
 /* Under a limit, a user gets no more by reading from many storages, nor from a storage of its own. */
-static void test_limit_is_shared(void **state)
+TEST(limit_is_shared)
 {
 	struct reader readers[11] = {{.uid = 1, .weight = 200}};
 	struct world w;
@@ -317,13 +317,3 @@ static void test_limit_is_shared(void **state)
 	assert_near(bytes_of(&w, 1), 2 * bytes_of(&w, 2), 3 * READ_URGENT_BYTES + 16 * MIB);
 	world_free(&w);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_a_job_alone_has_all_its_reads),
-	   cmocka_unit_test(test_many_sessions_give_a_user_no_more),
-	   cmocka_unit_test(test_jobs_of_a_user_share_by_bytes),
-	   cmocka_unit_test(test_weights_divide_the_bytes),
-	   cmocka_unit_test(test_an_urgent_read_is_next_up_to_a_bound),
-	   cmocka_unit_test(test_time_away_is_no_credit),
-	   cmocka_unit_test(test_hanging_reads_hold_nobody_up_for_long),
-	   cmocka_unit_test(test_no_more_than_the_limit_is_begun), cmocka_unit_test(test_limit_of_requests),
-	   cmocka_unit_test(test_limit_is_shared))

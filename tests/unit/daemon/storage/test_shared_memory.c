@@ -14,7 +14,7 @@
 #include "lib/file_open.h"
 #include "daemon/storage/shared_memory.h"
 
-static void test_only_we_may_write(void **state)
+TEST(only_we_may_write)
 {
 	struct shared_memory m;
 
@@ -47,7 +47,7 @@ static uint64_t pages_of(int fd)
 }
 
 /* A chunk's memory is released while a client still maps it. */
-static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
+TEST(a_chunk_is_read_only_and_can_be_discarded)
 {
 	struct shared_memory m;
 	int fd = -1, again;
@@ -80,7 +80,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	shared_memory_discard(&m);
 }
 
-static void test_private_writes_stay_private(void **state)
+TEST(private_writes_stay_private)
 {
 	struct shared_memory m;
 
@@ -98,7 +98,7 @@ static void test_private_writes_stay_private(void **state)
 	shared_memory_free(&m);
 }
 
-static void test_control_memory_keeps_its_size(void **state)
+TEST(control_memory_keeps_its_size)
 {
 	struct shared_memory m;
 
@@ -112,7 +112,7 @@ static void test_control_memory_keeps_its_size(void **state)
 	shared_memory_free(&m);
 }
 
-static void test_copy_is_immutable(void **state)
+TEST(copy_is_immutable)
 {
 	int file = memfd_create("file", MFD_CLOEXEC), copy;
 	char text[6] = "";
@@ -153,12 +153,12 @@ static void copies(int file)
 	close(file);
 }
 
-static void test_a_large_copy_is_whole(void **state)
+TEST(a_large_copy_is_whole)
 {
 	copies(memfd_create("file", MFD_CLOEXEC));
 }
 
-static void test_large_copy_of_a_disk(void **state)
+TEST(large_copy_of_a_disk)
 {
 	char path[] = "/var/tmp/diesel-copy-XXXXXX";
 	int file = mkstemp(path);
@@ -168,7 +168,7 @@ static void test_large_copy_of_a_disk(void **state)
 	copies(file);
 }
 
-static void test_copy_that_somebody_holds(void **state)
+TEST(copy_that_somebody_holds)
 {
 	int file = memfd_create("file", MFD_CLOEXEC), copy, client;
 	void *ours, *theirs;
@@ -200,7 +200,7 @@ static int made_with(unsigned int seals, mode_t mode, off_t bytes)
 }
 
 /* Memory that the service manager returns after a restart. */
-static void test_memory_from_outside(void **state)
+TEST(memory_from_outside)
 {
 	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
 	struct shared_memory m, again;
@@ -228,10 +228,3 @@ static void test_memory_from_outside(void **state)
 	assert_int_equal(shared_memory_check(fd, 0), -EINVAL);
 	close(fd);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_only_we_may_write),
-	   cmocka_unit_test(test_a_chunk_is_read_only_and_can_be_discarded),
-	   cmocka_unit_test(test_private_writes_stay_private),
-	   cmocka_unit_test(test_control_memory_keeps_its_size), cmocka_unit_test(test_copy_is_immutable),
-	   cmocka_unit_test(test_a_large_copy_is_whole), cmocka_unit_test(test_large_copy_of_a_disk),
-	   cmocka_unit_test(test_copy_that_somebody_holds), cmocka_unit_test(test_memory_from_outside))

@@ -27,7 +27,7 @@ static struct registry_entry sample(void)
 	return e;
 }
 
-static void test_an_entry_parses_as_formatted(void **state)
+TEST(an_entry_parses_as_formatted)
 {
 	struct registry_entry e = sample(), found;
 	char text[MEMBER_TEXT];
@@ -70,7 +70,7 @@ static int with(const char *part, const char *other)
 	return member_parse(changed, strlen(changed), &found);
 }
 
-static void test_one_wrong_field_is_refused(void **state)
+TEST(one_wrong_field_is_refused)
 {
 	static const char *const wrong[][2] = {
 	    {"diesel-node 1", "diesel-node 2"},
@@ -145,7 +145,7 @@ static void test_one_wrong_field_is_refused(void **state)
 }
 
 /* The entry is cut anywhere, has a NUL anywhere, or is too long. */
-static void test_a_damaged_entry_is_refused(void **state)
+TEST(a_damaged_entry_is_refused)
 {
 	struct registry_entry e = sample(), found;
 	char text[MEMBER_TEXT], *copy;
@@ -169,7 +169,7 @@ static void test_a_damaged_entry_is_refused(void **state)
 	free(copy);
 }
 
-static void test_equal_jobs_have_one_group_id(void **state)
+TEST(equal_jobs_have_one_group_id)
 {
 	struct registry_group_key a = sample().key, b = a;
 	struct registry_group_id id, other;
@@ -192,8 +192,3 @@ static void test_equal_jobs_have_one_group_id(void **state)
 	registry_group_id(&b, &other);
 	assert_string_not_equal(id.text, other.text);
 }
-
-UNIT_TESTS(cmocka_unit_test(test_an_entry_parses_as_formatted),
-	   cmocka_unit_test(test_one_wrong_field_is_refused),
-	   cmocka_unit_test(test_a_damaged_entry_is_refused),
-	   cmocka_unit_test(test_equal_jobs_have_one_group_id))

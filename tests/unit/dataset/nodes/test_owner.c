@@ -52,7 +52,7 @@ static void assert_share(size_t n, double share)
 	assert_true(fabs((double)n - N_CHUNKS * share) < 5 * deviation + 1);
 }
 
-static void test_members_own_by_weight(void **state)
+TEST(members_own_by_weight)
 {
 	struct owner_member members[8];
 	size_t n[8];
@@ -70,7 +70,7 @@ static void test_members_own_by_weight(void **state)
 
 /* If a member leaves, is unreachable, or changes its weight, the other members' chunks do not move among
  * them. */
-static void test_only_its_own_move(void **state)
+TEST(only_its_own_move)
 {
 	struct owner_member before[6], after[6];
 
@@ -98,7 +98,7 @@ static void test_only_its_own_move(void **state)
 }
 
 /* Two nodes that list the same members in another order find the same owner. */
-static void test_order_does_not_matter(void **state)
+TEST(order_does_not_matter)
 {
 	struct owner_member one[50], other[50];
 	size_t place[50];
@@ -128,7 +128,7 @@ static void test_order_does_not_matter(void **state)
 	}
 }
 
-static void test_no_members_and_no_weights_have_an_answer(void **state)
+TEST(no_members_and_no_weights_have_an_answer)
 {
 	struct owner_member members[3];
 	struct chunk_id id = chunk(0);
@@ -159,7 +159,7 @@ static void test_no_members_and_no_weights_have_an_answer(void **state)
 }
 
 /* Nodes of other builds and machines must find the same owners, so the function may never change. */
-static void test_owners_never_change(void **state)
+TEST(owners_never_change)
 {
 	struct owner_member members[5];
 	char owners[41] = "";
@@ -176,7 +176,7 @@ static void test_owners_never_change(void **state)
 }
 
 /* Returns whether a lane is served, by a search through all lanes that were added. */
-static void test_lanes_are_added(void **state)
+TEST(lanes_are_added)
 {
 	srand(5);
 	for (int round = 0; round < 500; round++) {
@@ -205,7 +205,7 @@ static void test_lanes_are_added(void **state)
 }
 
 /* If there are more runs than the table holds, lanes between the nearest two runs count as served. */
-static void test_too_many_runs_of_lanes(void **state)
+TEST(too_many_runs_of_lanes)
 {
 	struct owner_lanes lanes = {.lanes = 1000};
 
@@ -222,7 +222,7 @@ static void test_too_many_runs_of_lanes(void **state)
 
 /* A chunk is owned by a member that serves its lane. If no reachable member does, the owner is found as
  * without lanes. */
-static void test_a_lane_has_an_owner(void **state)
+TEST(a_lane_has_an_owner)
 {
 	struct owner_member members[4];
 
@@ -251,9 +251,3 @@ static void test_a_lane_has_an_owner(void **state)
 		assert_true(owner_of(members, 4, &id, &(struct owner_place){8, 0, 1, 3}) < 2);
 	}
 }
-
-UNIT_TESTS(cmocka_unit_test(test_members_own_by_weight), cmocka_unit_test(test_only_its_own_move),
-	   cmocka_unit_test(test_order_does_not_matter),
-	   cmocka_unit_test(test_no_members_and_no_weights_have_an_answer),
-	   cmocka_unit_test(test_owners_never_change), cmocka_unit_test(test_lanes_are_added),
-	   cmocka_unit_test(test_too_many_runs_of_lanes), cmocka_unit_test(test_a_lane_has_an_owner))

@@ -38,7 +38,7 @@ static void expect(const void *data, size_t bytes, struct image_request request,
 		fail_msg("'%s' is not in '%s'", text, err.text);
 }
 
-static void test_one_pixel_is_decoded_and_enlarged(void **state)
+TEST(one_pixel_is_decoded_and_enlarged)
 {
 	expect(png, sizeof(png), whole, 0, "");
 	for (int i = 0; i < 2 * 2 * 3; i++)
@@ -46,7 +46,7 @@ static void test_one_pixel_is_decoded_and_enlarged(void **state)
 	assert_int_equal(image_decoder_warnings(decoder), 0);
 }
 
-static void test_present_pixels_resize_as_decoded_ones(void **state)
+TEST(present_pixels_resize_as_decoded_ones)
 {
 	static const uint8_t pixels[] = {9, 9, 9, 1, 2, 3, 9, 9, 9, 200, 200, 200};
 	static const struct image_whole there = {.info = {.kind = IMAGE_PNG, .width = 2, .height = 2},
@@ -72,7 +72,7 @@ static void test_present_pixels_resize_as_decoded_ones(void **state)
 }
 
 /* A crop that is decoded at another scale cannot be made from this copy. */
-static void test_resize_at_a_scale(void **state)
+TEST(resize_at_a_scale)
 {
 	static const uint8_t pixels[] = {7, 8, 9};
 	struct image_whole there = {.info = {.kind = IMAGE_JPEG, .width = 7, .height = 7, .h = 2, .v = 2},
@@ -98,7 +98,7 @@ static void test_resize_at_a_scale(void **state)
 	assert_int_equal(image_scale(&there.info, &request), 1);
 }
 
-static void test_impossible_crops_are_refused(void **state)
+TEST(impossible_crops_are_refused)
 {
 	struct image_request request = whole;
 
@@ -116,7 +116,7 @@ static void test_impossible_crops_are_refused(void **state)
 	expect(png, sizeof(png), request, -EINVAL, "each side must be 1 to 16384");
 }
 
-static void test_bytes_of_no_known_kind_are_refused(void **state)
+TEST(bytes_of_no_known_kind_are_refused)
 {
 	struct image_info info;
 	struct error err = ERROR_INIT;
@@ -129,7 +129,7 @@ static void test_bytes_of_no_known_kind_are_refused(void **state)
 	expect("\xff\xd8\xff", 3, whole, -EBADMSG, "JPEG image is truncated");
 }
 
-static void test_a_truncation_within_pixels_is_refused(void **state)
+TEST(a_truncation_within_pixels_is_refused)
 {
 	for (size_t bytes = 8; bytes < BEFORE_END; bytes++)
 		expect(png, bytes, whole, -EBADMSG, "PNG image");
@@ -138,7 +138,7 @@ static void test_a_truncation_within_pixels_is_refused(void **state)
 		expect(png, bytes, whole, 0, "");
 }
 
-static void test_too_many_pixels(void **state)
+TEST(too_many_pixels)
 {
 	struct image_decoder *small;
 	struct error err = ERROR_INIT;
@@ -153,7 +153,7 @@ static void test_too_many_pixels(void **state)
 	image_decoder_freep(&small);
 }
 
-static void test_a_probe_reads_kind_and_size(void **state)
+TEST(a_probe_reads_kind_and_size)
 {
 	static const uint8_t jpeg[] = {0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2, 0xff,
 				       0xff, 0xc2, 0,    11,   8, 1, 2, 3, 4};
@@ -198,10 +198,7 @@ static int end(void **state)
 	return 0;
 }
 
-UNIT_TESTS_BETWEEN(begin, end, cmocka_unit_test(test_one_pixel_is_decoded_and_enlarged),
-		   cmocka_unit_test(test_impossible_crops_are_refused),
-		   cmocka_unit_test(test_present_pixels_resize_as_decoded_ones),
-		   cmocka_unit_test(test_resize_at_a_scale),
-		   cmocka_unit_test(test_bytes_of_no_known_kind_are_refused),
-		   cmocka_unit_test(test_a_truncation_within_pixels_is_refused),
-		   cmocka_unit_test(test_too_many_pixels), cmocka_unit_test(test_a_probe_reads_kind_and_size))
+int main(void)
+{
+	return run_unit_tests(begin, end);
+}

@@ -54,7 +54,7 @@ static uint8_t ramp(uint32_t x, uint32_t y, uint32_t c)
 	return (uint8_t)(c ? 4 * y : 4 * x);
 }
 
-static void test_same_size_is_the_same(void **state)
+TEST(same_size_is_the_same)
 {
 	for (int filter = IMAGE_BOX; filter <= IMAGE_LANCZOS; filter++)
 		for (uint32_t n = 1; n < 40; n++) {
@@ -67,7 +67,7 @@ static void test_same_size_is_the_same(void **state)
 		}
 }
 
-static void test_one_colour_stays(void **state)
+TEST(one_colour_stays)
 {
 	for (int filter = IMAGE_BOX; filter <= IMAGE_LANCZOS; filter++)
 		for (uint32_t n = 1; n <= 61; n += 5) {
@@ -82,7 +82,7 @@ static void test_one_colour_stays(void **state)
 		}
 }
 
-static void test_layouts_have_the_same_values(void **state)
+TEST(layouts_have_the_same_values)
 {
 	struct resample_plan plan = plan_of(45, 31, 40, 33);
 	static uint8_t rows[40 * 33 * 3];
@@ -97,7 +97,7 @@ static void test_layouts_have_the_same_values(void **state)
 }
 
 /* Each output pixel is the mean of four pixels, and with a box of eight columns the mean of two. */
-static void test_a_box_filter_gives_means(void **state)
+TEST(a_box_filter_gives_means)
 {
 	struct resample_plan plan = plan_of(16, 16, 8, 8);
 
@@ -114,7 +114,7 @@ static void test_a_box_filter_gives_means(void **state)
 		assert_int_equal(output[i * 3], 8 + 4 * (i % 8));
 }
 
-static void test_memory_is_kept(void **state)
+TEST(memory_is_kept)
 {
 	struct resample_plan large = plan_of(64, 64, 32, 32), small = plan_of(20, 20, 10, 10);
 
@@ -133,7 +133,7 @@ static int end(void **state)
 	return 0;
 }
 
-UNIT_TESTS_BETWEEN(NULL, end, cmocka_unit_test(test_same_size_is_the_same),
-		   cmocka_unit_test(test_one_colour_stays),
-		   cmocka_unit_test(test_layouts_have_the_same_values),
-		   cmocka_unit_test(test_a_box_filter_gives_means), cmocka_unit_test(test_memory_is_kept))
+int main(void)
+{
+	return run_unit_tests(NULL, end);
+}

@@ -32,7 +32,7 @@ static void jitter(struct recipe *r)
 	}
 }
 
-static void good_recipes_pass(void **state)
+TEST(good_recipes_pass)
 {
 	struct recipe r = random_box(), none = {0};
 
@@ -67,7 +67,7 @@ static struct recipe codec(void)
 			       .codec = {.name = "lab.wav-1", .n_dimensions = 2, .dimensions = {2, 16000}}};
 }
 
-static void recipes_for_codecs(void **state)
+TEST(recipes_for_codecs)
 {
 	struct recipe r = codec();
 
@@ -104,7 +104,7 @@ static void recipes_for_codecs(void **state)
 	assert_int_equal(recipe_seed(1, 2, 3), recipe_seed(1, 2, 3));
 }
 
-static void bad_recipes_are_refused(void **state)
+TEST(bad_recipes_are_refused)
 {
 	REFUSED(r.kind = 77);
 	REFUSED(r.kind = RECIPE_CODEC);
@@ -148,7 +148,7 @@ static void bad_recipes_are_refused(void **state)
 		memset(r.ratio, 0, sizeof(r.ratio)));
 }
 
-static void a_random_box_is_of_the_image(void **state)
+TEST(a_random_box_is_of_the_image)
 {
 	static const uint32_t sizes[][2] = {{500, 375}, {375, 500}, {1, 1}, {1, 5000}, {5000, 1}, {224, 160}};
 	const struct recipe r = random_box();
@@ -168,7 +168,7 @@ static void a_random_box_is_of_the_image(void **state)
 
 /* In 20,000 boxes, areas are as uniform as they should be, ratios symmetric, and positions all over the
  * image. */
-static void random_boxes_are_distributed_as_they_should_be(void **state)
+TEST(random_boxes_are_distributed_as_they_should_be)
 {
 	const struct recipe r = random_box();
 	const int n = 20000;
@@ -190,7 +190,7 @@ static void random_boxes_are_distributed_as_they_should_be(void **state)
 	assert_true(abs(flipped - n / 2) < n / 50);
 }
 
-static void a_place_is_a_function_of_seed_epoch_and_sample(void **state)
+TEST(a_place_is_a_function_of_seed_epoch_and_sample)
 {
 	const struct recipe r = random_box();
 	struct recipe_place p, q;
@@ -206,7 +206,7 @@ static void a_place_is_a_function_of_seed_epoch_and_sample(void **state)
 }
 
 /* The values are those of torchvision 0.14 for Resize(256), CenterCrop(224). */
-static void the_middle_is_torchvisions(void **state)
+TEST(the_middle_is_torchvisions)
 {
 	static const struct {
 		uint32_t width, height, made_width, made_height, x, y;
@@ -235,7 +235,7 @@ static void the_middle_is_torchvisions(void **state)
 }
 
 /* Resize(256), RandomCrop(224) crops the same resized image, with each position equally likely. */
-static void a_random_crop_is_of_the_resized_image(void **state)
+TEST(a_random_crop_is_of_the_resized_image)
 {
 	unsigned int n_x[118] = {0}, n_y[33] = {0};
 	struct recipe r = random_box(), key;
@@ -272,7 +272,7 @@ static void a_random_crop_is_of_the_resized_image(void **state)
 }
 
 /* An image that is refused for its size must not appear to be a small one. */
-static void what_is_too_long_stays_so(void **state)
+TEST(what_is_too_long_stays_so)
 {
 	struct recipe r = random_box();
 	struct recipe_place p;
@@ -300,7 +300,7 @@ static void store(struct recipe *r, bool sideways, bool upright, void *out)
 	recipe_store(r, &table, &place, pixels, out);
 }
 
-static void pixels_are_stored_by_channel_or_by_row(void **state)
+TEST(pixels_are_stored_by_channel_or_by_row)
 {
 	static const uint8_t rows[] = {250, 251, 255, 7, 8, 9, 0, 1, 2, 3, 4, 5};
 	static const uint8_t mirrored[] = {3, 0, 7, 250, 4, 1, 8, 251, 5, 2, 9, 255};
@@ -314,7 +314,7 @@ static void pixels_are_stored_by_channel_or_by_row(void **state)
 	assert_memory_equal(out, rows, sizeof(out));
 }
 
-static void one_channel_is_stored_alone(void **state)
+TEST(one_channel_is_stored_alone)
 {
 	static const uint8_t mirrored[] = {3, 0, 7, 250};
 	struct recipe r = random_box();
@@ -330,7 +330,7 @@ static void one_channel_is_stored_alone(void **state)
 
 /* In 20,000 draws, each order of the four is equally frequent, factors are uniform, and probabilities are as
  * requested. */
-static void colours_are_drawn_as_torchvision_draws_them(void **state)
+TEST(colours_are_drawn_as_torchvision_draws_them)
 {
 	struct recipe r = random_box();
 	int n_applied = 0, n_grey = 0, orders[256] = {0}, n_orders = 0, n = 20000;
@@ -370,7 +370,7 @@ static void colours_are_drawn_as_torchvision_draws_them(void **state)
 	}
 }
 
-static void what_has_no_range_is_left_out(void **state)
+TEST(what_has_no_range_is_left_out)
 {
 	struct recipe r = random_box();
 	struct recipe_colours c, d;
@@ -394,7 +394,7 @@ static void what_has_no_range_is_left_out(void **state)
 
 /* The values are those of Pillow 9.4 and 12 for ImageEnhance, and for turning the hue in HSV; and those of
  * torchvision 0.28's kernels for tensors. */
-static void colours_are_those_of_pillow_and_of_torchvision(void **state)
+TEST(colours_are_those_of_pillow_and_of_torchvision)
 {
 	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
 					   17, 140, 60, 90,  91, 250, 128, 128, 127};
@@ -465,7 +465,7 @@ static void colours_are_those_of_pillow_and_of_torchvision(void **state)
 	}
 }
 
-static void a_flag_chooses_the_colours_of_tensors(void **state)
+TEST(a_flag_chooses_the_colours_of_tensors)
 {
 	struct recipe_colours c;
 	struct recipe r = random_box();
@@ -478,7 +478,7 @@ static void a_flag_chooses_the_colours_of_tensors(void **state)
 	assert_true(c.of_tensors);
 }
 
-static void numbers_are_those_of_their_type(void **state)
+TEST(numbers_are_those_of_their_type)
 {
 	struct recipe r = random_box();
 	uint16_t half[12];
@@ -516,18 +516,3 @@ static void numbers_are_those_of_their_type(void **state)
 	assert_int_equal(half[1], 0x0001); /* 3e-8 rounds to 6e-8 */
 	assert_int_equal(half[4], 0x7c00); /* infinite */
 }
-
-UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(recipes_for_codecs),
-	   cmocka_unit_test(bad_recipes_are_refused), cmocka_unit_test(a_random_box_is_of_the_image),
-	   cmocka_unit_test(random_boxes_are_distributed_as_they_should_be),
-	   cmocka_unit_test(a_place_is_a_function_of_seed_epoch_and_sample),
-	   cmocka_unit_test(the_middle_is_torchvisions),
-	   cmocka_unit_test(a_random_crop_is_of_the_resized_image),
-	   cmocka_unit_test(what_is_too_long_stays_so),
-	   cmocka_unit_test(pixels_are_stored_by_channel_or_by_row),
-	   cmocka_unit_test(one_channel_is_stored_alone),
-	   cmocka_unit_test(colours_are_drawn_as_torchvision_draws_them),
-	   cmocka_unit_test(what_has_no_range_is_left_out),
-	   cmocka_unit_test(colours_are_those_of_pillow_and_of_torchvision),
-	   cmocka_unit_test(a_flag_chooses_the_colours_of_tensors),
-	   cmocka_unit_test(numbers_are_those_of_their_type))

@@ -18,7 +18,7 @@ static struct recipe rows(void)
 			       .tensor = {.layout = RECIPE_HWC, .n_dimensions = 3, .dimensions = {4, 3, 2}}};
 }
 
-static void good_recipes_pass(void **state)
+TEST(good_recipes_pass)
 {
 	struct recipe r = rows();
 
@@ -45,7 +45,7 @@ static void good_recipes_pass(void **state)
 		assert_non_null(recipe_check(&r));                                                           \
 	} while (0)
 
-static void bad_recipes_are_refused(void **state)
+TEST(bad_recipes_are_refused)
 {
 	REFUSED(r.kind = RECIPE_IMAGE);
 	REFUSED(r.kind = RECIPE_BYTES + 1);
@@ -94,7 +94,7 @@ static void made_of_rows(const struct recipe *r, uint8_t *out)
 	assert_int_equal(tensor_make(r, &(struct tensor_visit){1, 2, 3}, data, sizeof(data), out, NULL), 0);
 }
 
-static void numbers_go_where_they_belong(void **state)
+TEST(numbers_go_where_they_belong)
 {
 	static const uint8_t planes[] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
 					 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23};
@@ -124,7 +124,7 @@ static void numbers_go_where_they_belong(void **state)
 	assert_int_equal(out[23], 5);
 }
 
-static void a_random_crop_is_anywhere_in_it(void **state)
+TEST(a_random_crop_is_anywhere_in_it)
 {
 	struct recipe r = rows();
 	uint8_t data[24], out[4];
@@ -160,7 +160,7 @@ static size_t file_of(const char *header, uint8_t *ret)
 	return 10 + length + 24;
 }
 
-static void headers_are_read(void **state)
+TEST(headers_are_read)
 {
 	static const char *const good[] = {
 	    "{'descr': '>u2', 'fortran_order': True, 'shape': (4, 3), }",
@@ -184,7 +184,7 @@ static void headers_are_read(void **state)
 	assert_int_equal(npy.n_dimensions, 0);
 }
 
-static void damaged_headers_are_named(void **state)
+TEST(damaged_headers_are_named)
 {
 	static const struct {
 		const char *header, *words;
@@ -233,7 +233,7 @@ static void damaged_headers_are_named(void **state)
 	assert_int_equal(npy_parse(data, bytes, &npy, NULL), -EBADMSG);
 }
 
-static void what_does_not_fit_is_named(void **state)
+TEST(what_does_not_fit_is_named)
 {
 	struct recipe r = rows();
 	struct error err = ERROR_INIT;
@@ -256,8 +256,3 @@ static void what_does_not_fit_is_named(void **state)
 	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
 	assert_string_equal(err.text, "the array is int8 [4, 3, 2], but must be uint8 [any, any, 2]");
 }
-
-UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(bad_recipes_are_refused),
-	   cmocka_unit_test(numbers_go_where_they_belong), cmocka_unit_test(a_random_crop_is_anywhere_in_it),
-	   cmocka_unit_test(headers_are_read), cmocka_unit_test(damaged_headers_are_named),
-	   cmocka_unit_test(what_does_not_fit_is_named))

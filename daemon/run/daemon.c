@@ -211,81 +211,19 @@ static void watch_idle(struct daemon *d)
 		uv_timer_stop(&d->idle);
 }
 
-static bool same_cluster(const struct daemon_options *old, const struct daemon_options *new)
-{
-	for (int i = 0; i < OPTIONS_N_CLUSTER; i++) {
-		const char *a = old->cluster[i], *b = new->cluster[i];
-
-		if ((a || b) && (!a || !b || strcmp(a, b) != 0))
-			return false;
-	}
-	return true;
-}
-
-static bool same_codecs(const struct daemon_options *a, const struct daemon_options *b)
-{
-	if (a->n_codecs != b->n_codecs)
-		return false;
-	for (uint32_t i = 0; i < a->n_codecs; i++) {
-		if (strcmp(a->codecs[i], b->codecs[i]) != 0)
-			return false;
-	}
-	return true;
-}
-
-static void warn_fixed(const struct daemon_options *old, const struct daemon_options *new)
-{
-	const struct {
-		const char *name;
-		bool changed;
-	} fixed[] = {
-	    {"socket", strcmp(old->socket_path, new->socket_path) != 0},
-	    {"metrics", strcmp(old->metrics, new->metrics) != 0},
-	    {"history", strcmp(old->history, new->history) != 0},
-	    {"history-max", old->history_max_bytes != new->history_max_bytes},
-	    {"assist", old->assist != new->assist},
-	    {"stage", strcmp(old->stage, new->stage) != 0},
-	    {"stage-when", old->serve.stage.always != new->serve.stage.always},
-	    {"stage-size", old->serve.stage.bytes != new->serve.stage.bytes},
-	    {"cluster", !same_cluster(old, new)},
-	    {"codec", !same_codecs(old, new)},
-	    {"admin-user", old->admin.who != new->admin.who || strcmp(old->admin.name, new->admin.name) != 0},
-	    {"admin-socket", strcmp(old->admin_socket, new->admin_socket) != 0},
-	    {"no-io-uring", old->serve.use_io_uring != new->serve.use_io_uring},
-	};
-
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
-		if (fixed[i].changed)
-			log_warning("%s takes effect when dieseld is restarted", fixed[i].name);
-}
-
 /* Applies everything that can change while serving. Open sessions keep their window and number of batches:
  * their order and memory depend on these. */
 static void apply(struct daemon *d, struct daemon_options *new)
 {
 	char cache[16];
 
-	warn_fixed(d->options, new);
-	d->server->serving.options.window_chunks = new->serve.window_chunks;
-	d->server->serving.options.n_slots = new->serve.n_slots;
-	d->server->serving.options.user_share = new->serve.user_share;
 	cache_quotas_remember(&new->serve.quotas, &d->server->serving.cache.quotas);
 	server_set_quotas(d->server, &new->serve.quotas);
+	options_reload(d->options, new);
+	serving_set_options(&d->server->serving, &d->options->serve);
 	names_changed(&d->names);
-	d->server->serving.options.require_digest = new->serve.require_digest;
-	d->server->serving.options.observe = new->serve.observe;
-	d->server->serving.options.knobs.prefetch_chunks = new->serve.knobs.prefetch_chunks;
 	control_reconfigure(d->control, &new->settings, &new->serve.knobs);
-	d->options->exit_when_idle_s = new->exit_when_idle_s;
 	watch_idle(d);
-	d->options->settings = new->settings;
-	d->options->serve.knobs = new->serve.knobs;
-	d->options->hide_names = new->hide_names;
-	d->options->serve.window_chunks = new->serve.window_chunks;
-	d->options->serve.n_slots = new->serve.n_slots;
-	d->options->serve.user_share = new->serve.user_share;
-	d->options->serve.require_digest = new->serve.require_digest;
-	d->options->serve.observe = new->serve.observe;
 	log_info("configuration read again: cache %s, prefetch %u chunk%s, %u worker%s",
 		 units_format_bytes(cache, sizeof(cache), new->serve.knobs.cache_bytes),
 		 new->serve.knobs.prefetch_chunks, units_plural(new->serve.knobs.prefetch_chunks),

@@ -17,6 +17,7 @@
 #include "daemon/node/quota.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/log.h"
 #include "lib/units.h"
 
 #define DEFAULT_STAGE_BYTES (UINT64_C(16) << 30)
@@ -404,6 +405,47 @@ int options_parse(struct daemon_options *o, int argc, char **argv, struct error 
 				 argv[optind]);
 	o->serve.stage.folder = strcmp(o->stage, "off") ? o->stage : NULL;
 	return check_all(o, err);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_codecs(const struct daemon_options *a, const struct daemon_options *b)
+{
+	if (a->n_codecs != b->n_codecs)
+		return false;
+	for (uint32_t i = 0; i < a->n_codecs; i++) {
+		if (strcmp(a->codecs[i], b->codecs[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
+static bool same_value(const struct option_row *row, const struct daemon_options *a,
+		       const struct daemon_options *b)
+{
+	const void *x = (const char *)a + row->at, *y = (const char *)b + row->at;
+
+	if (row->set == option_codec)
+		return same_codecs(a, b);
+	if (row->set == option_admin)
+		return a->admin.who == b->admin.who && strcmp(a->admin.name, b->admin.name) == 0;
+	return row->bytes ? memcmp(x, y, row->bytes) == 0 : same_text(*(char *const *)x, *(char *const *)y);
+}
+
+void options_reload(struct daemon_options *o, const struct daemon_options *again)
+{
+	for (const struct option_row *row = option_rows; row < option_rows + n_option_rows; row++) {
+		if (row->command)
+			continue;
+		if (row->applies != OPTION_START)
+			memcpy((char *)o + row->at, (const char *)again + row->at, row->bytes);
+		else if (!same_value(row, o, again))
+			log_warning("%s takes effect when dieseld is restarted", row->name);
+	}
+	o->settings = again->settings;
 }
 
 void options_free(struct daemon_options *o)

@@ -57,6 +57,9 @@ int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpu
 /* Reads the command line and the file, of which the command line wins. At the first mistake, err names the
  * option, or the file and line. */
 int options_parse(struct daemon_options *o, int argc, char **argv, struct error *err);
+/* Takes what a reload can change from options that were read again, and logs each other option that differs.
+ */
+void options_reload(struct daemon_options *o, const struct daemon_options *again);
 /* Returns the source of the option's value. The option must exist. */
 const struct settings_source *options_source(const struct daemon_options *o, const char *name);
 /* Checks the folders, files and addresses that dieseld uses at its start or later. At the first mistake, err

@@ -194,7 +194,7 @@ static int option_stage(void *options, const struct option_row *row, const char 
 	return option_text(o, row, value, err);
 }
 
-static int option_admin(void *options, const struct option_row *row, const char *value, struct error *err)
+int option_admin(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	struct daemon_options *o = options;
 	return admin_parse(row->name, value, &o->admin, err);
@@ -270,7 +270,10 @@ static int option_cluster_limit(void *options, const struct option_row *row, con
 #define MIN_STAGE_BYTES (16ull << 20)
 #define MOST_BYTES      (UINT64_C(1) << 50)
 
-#define AT(member)    .at = offsetof(struct daemon_options, member)
+#define FIELD(member)   (((struct daemon_options *)NULL)->member)
+#define IS_TEXT(member) _Generic(FIELD(member), char * : true, default : false)
+#define AT(member)                                                                                           \
+	.bytes = IS_TEXT(member) ? 0 : sizeof(FIELD(member)), .at = offsetof(struct daemon_options, member)
 #define CLUSTER(what) .at = offsetof(struct daemon_options, cluster) + (what) * sizeof(char *)
 
 /* All options of dieseld. These rows define getopt's arguments, --help, the configuration file,

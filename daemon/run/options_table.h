@@ -12,4 +12,4 @@ extern const struct option_row option_rows[];
 extern const size_t n_option_rows;
 extern const struct option_program dieseld_program;
 
-option_set option_cache, option_codec;
+option_set option_cache, option_codec, option_admin;

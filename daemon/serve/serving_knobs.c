@@ -219,6 +219,16 @@ static void tell_clamped(struct error *note, const char *who, uint64_t asked, ui
 		  units_format_bytes(needed, sizeof(needed), need));
 }
 
+void serving_set_options(struct serving *s, const struct serving_options *again)
+{
+	struct serving_options options = *again;
+
+	options.knobs = s->options.knobs;
+	options.knobs.prefetch_chunks = again->knobs.prefetch_chunks;
+	options.window_cache_bytes = s->options.window_cache_bytes;
+	s->options = options;
+}
+
 int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, struct error *note)
 {
 	s->options.knobs = *knobs;

@@ -54,6 +54,9 @@ struct tuner_knobs;
  * milliseconds and does not pause serving. Loop thread only.
  */
 
+/* Takes options that were read again, except the limits that serving_apply_knobs() applies. */
+void serving_set_options(struct serving *s, const struct serving_options *again);
+
 /*
  * Applies the operator's limits, and the values for jobs whose own knobs are free. Returns 0, or 1 if the
  * open sessions need more cache than that: then the cache stays as large as they need until they close, and

@@ -48,6 +48,7 @@ struct option_row {
 	const char *says;     /* text for an invalid value */
 	const char *words;    /* words of a choice, separated by "|"; a word's index is its value */
 	unsigned key;         /* number that the program assigns to the row; 0: none */
+	size_t bytes;   /* of the field, where a program compares and copies it; 0: a text, or no field */
 	unsigned verbs; /* bits of the verbs that accept the option (struct option_verb); 0: all that have the
 			   row */
 	int command;    /* true: accepted only on the command line, not in the configuration file */

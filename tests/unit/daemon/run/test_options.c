@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/protocol.h"
 #include "lib/cleanup.h"
 #include "lib/limits.h"
 #include "daemon/run/options.h"
@@ -63,6 +64,56 @@ TEST(each_option_of_the_command_line_is_read)
 	assert_int_equal(o.exit_when_idle_s, 300);
 	assert_false(o.serve.use_io_uring);
 	assert_true(o.verbose);
+	options_free(&o);
+}
+
+TEST(a_reload_takes_what_applies_at_once_and_nothing_else)
+{
+	struct daemon_options o, again;
+	struct error err;
+
+	assert_int_equal(parse(&o, &err, (const char *const[]){"--socket", "/tmp/x", NULL}), 0);
+	assert_int_equal(parse(&again, &err,
+			       (const char *const[]){"--socket",
+						     "/tmp/y",
+						     "--cache=3G",
+						     "--prefetch",
+						     "5",
+						     "--window",
+						     "4",
+						     "--batches",
+						     "6",
+						     "--user-share",
+						     "50",
+						     "--observe",
+						     "--no-io-uring",
+						     "--require-digest",
+						     "shared",
+						     "--exit-when-idle",
+						     "300",
+						     "--metrics-names",
+						     "hidden",
+						     "--stage-size",
+						     "20G",
+						     "--read-limit",
+						     "1M",
+						     NULL}),
+			 0);
+	options_reload(&o, &again);
+	assert_int_equal(o.serve.knobs.cache_bytes, 3 * GIB);
+	assert_int_equal(o.serve.knobs.prefetch_chunks, 5);
+	assert_int_equal(o.serve.window_chunks, 4);
+	assert_int_equal(o.serve.n_slots, 6);
+	assert_int_equal(o.serve.user_share, 50);
+	assert_int_equal(o.serve.require_digest, SERVING_DIGEST_SHARED);
+	assert_int_equal(o.exit_when_idle_s, 300);
+	assert_int_equal(o.settings.configured[WIRE_SET_READ_LIMIT], 1 << 20);
+	assert_true(o.serve.observe && o.hide_names);
+	/* A restart is needed for the others. */
+	assert_string_equal(o.socket_path, "/tmp/x");
+	assert_true(o.serve.use_io_uring);
+	assert_int_equal(o.serve.stage.bytes, 16 * GIB);
+	options_free(&again);
 	options_free(&o);
 }
 

@@ -633,7 +633,7 @@ static void take_order(struct net *n, const struct cluster_order *o, int memory_
 	case CLUSTER_LEAVE: net_members_leave(n, o); return;
 	case CLUSTER_FETCH:
 	case CLUSTER_ANSWER:
-	case CLUSTER_REFUSE: net_chunks.order(n, o, memory_fd); return;
+	case CLUSTER_REFUSE: net_chunks_order(n, o, memory_fd); return;
 	case CLUSTER_SPOILT: spoilt(n, o); return;
 	case CLUSTER_PUBLISH: net_members_publish(n, o, memory_fd); return;
 	}

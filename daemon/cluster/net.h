@@ -227,23 +227,19 @@ void net_conn_poll(struct net_conn *c);
 int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err);
 
 /* net_chunks.c: the frames of a connection, other than pings. */
-struct net_traffic {
-	/* Takes an order of the daemon: CLUSTER_FETCH, CLUSTER_ANSWER or CLUSTER_REFUSE. */
-	void (*order)(struct net *n, const struct cluster_order *o, int memory_fd);
-	/* Takes a frame. Negative: the peer violates the protocol. */
-	int (*frame)(struct net_conn *c, const struct net_frame *f);
-	/* Returns how many of the next bytes may be received directly at *ret; 0: none. */
-	size_t (*space)(struct net_conn *c, uint8_t **ret);
-	/* Takes bytes of the last piece, which may lie where space() permits. */
-	void (*bytes)(struct net_conn *c, const uint8_t *data, size_t bytes);
-	/* Writes the next frame of an answer with its bytes to data. Returns how many bytes it wrote; 0:
-	 * there is nothing to send, or `space` is too small. */
-	size_t (*next)(struct net_conn *c, uint8_t *data, size_t space);
-	/* Returns true if questions may be read. */
-	bool (*may_read)(struct net_conn *c);
-	void (*tick)(struct net_conn *c);
-	/* Ends all questions of a closed connection. why: as for net_conn_close(). */
-	void (*lost)(struct net_conn *c, const char *why);
-};
-
-extern const struct net_traffic net_chunks;
+/* Takes an order of the daemon: CLUSTER_FETCH, CLUSTER_ANSWER or CLUSTER_REFUSE. */
+void net_chunks_order(struct net *n, const struct cluster_order *o, int memory_fd);
+/* Takes a frame. Negative: the peer violates the protocol. */
+int net_chunks_frame(struct net_conn *c, const struct net_frame *f);
+/* Returns how many of the next bytes may be received directly at *ret; 0: none. */
+size_t net_chunks_space(struct net_conn *c, uint8_t **ret);
+/* Takes bytes of the last piece, which may lie where net_chunks_space() permits. */
+void net_chunks_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
+/* Writes the next frame of an answer with its bytes to data. Returns how many bytes it wrote; 0: there is
+ * nothing to send, or `space` is too small. */
+size_t net_chunks_next(struct net_conn *c, uint8_t *data, size_t space);
+/* Returns true if questions may be read. */
+bool net_chunks_may_read(struct net_conn *c);
+void net_chunks_tick(struct net_conn *c);
+/* Ends all questions of a closed connection. why: as for net_conn_close(). */
+void net_chunks_lost(struct net_conn *c, const char *why);

@@ -154,7 +154,7 @@ static void write_out(struct net_conn *c, struct net_ask *a)
 	}
 }
 
-static size_t piece_space(struct net_conn *c, uint8_t **ret)
+size_t net_chunks_space(struct net_conn *c, uint8_t **ret)
 {
 	struct net_ask *a = c->piece_of;
 	size_t space;
@@ -168,7 +168,7 @@ static size_t piece_space(struct net_conn *c, uint8_t **ret)
 	return space;
 }
 
-static void take_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
+void net_chunks_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
 {
 	struct net_ask *a = c->piece_of;
 
@@ -181,7 +181,7 @@ static void take_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
 		}
 		if (n > bytes)
 			n = bytes;
-		if (data != a->buffer + a->filled) /* else they were received there: piece_space() */
+		if (data != a->buffer + a->filled) /* else they were received there: net_chunks_space() */
 			memcpy(a->buffer + a->filled, data, n);
 		a->filled += n;
 		data += n;
@@ -368,7 +368,7 @@ static void refuse(struct net_conn *c, struct net_question *q, int32_t code)
 	question_remove(c, q);
 }
 
-static bool may_read(struct net_conn *c)
+bool net_chunks_may_read(struct net_conn *c)
 {
 	/* Leaves space in the ring for frames that this node sends unasked, in addition to answers. */
 	return net_budget_has(&c->accepts, QUESTIONS_PER_S, QUESTIONS_BURST, c->net->now_ns) &&
@@ -488,7 +488,7 @@ static struct net_question *next_to_give(const struct net_conn *c)
 	return q;
 }
 
-static size_t next_output(struct net_conn *c, uint8_t *data, size_t space)
+size_t net_chunks_next(struct net_conn *c, uint8_t *data, size_t space)
 {
 	struct net_frame f = {.kind = NET_PIECE};
 	struct net_question *q;
@@ -517,7 +517,7 @@ static size_t next_output(struct net_conn *c, uint8_t *data, size_t space)
 
 /* ---- the connection ---- */
 
-static int take_frame(struct net_conn *c, const struct net_frame *f)
+int net_chunks_frame(struct net_conn *c, const struct net_frame *f)
 {
 	switch ((enum net_kind)f->kind) {
 	case NET_QUESTION: take_question(c, f); return 0;
@@ -531,7 +531,7 @@ static int take_frame(struct net_conn *c, const struct net_frame *f)
 	return -EPROTO;
 }
 
-static void take_order(struct net *n, const struct cluster_order *o, int memory_fd)
+void net_chunks_order(struct net *n, const struct cluster_order *o, int memory_fd)
 {
 	if (o->verb == CLUSTER_FETCH)
 		fetch(n, o, memory_fd);
@@ -539,7 +539,7 @@ static void take_order(struct net *n, const struct cluster_order *o, int memory_
 		answer(n, o, memory_fd);
 }
 
-static void on_tick(struct net_conn *c)
+void net_chunks_tick(struct net_conn *c)
 {
 	asks_tick(c);
 	if (c->gives && c->net->now_ns > c->gives->end_ns)
@@ -548,18 +548,9 @@ static void on_tick(struct net_conn *c)
 		ask_on(c);
 }
 
-static void on_lost(struct net_conn *c, const char *why)
+void net_chunks_lost(struct net_conn *c, const char *why)
 {
 	asks_lost(c, why);
 	while (c->questions)
 		question_remove(c, c->questions);
 }
-
-const struct net_traffic net_chunks = {.order = take_order,
-				       .frame = take_frame,
-				       .space = piece_space,
-				       .bytes = take_bytes,
-				       .next = next_output,
-				       .may_read = may_read,
-				       .tick = on_tick,
-				       .lost = on_lost};

@@ -306,7 +306,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 		log_limited(&c->net->said_conn, LOG_LEVEL_WARNING, "refused a connection from %s: %s",
 			    c->address, why);
 	if (c->peer) {
-		net_chunks.lost(c, why);
+		net_chunks_lost(c, why);
 		c->net->on_conn->lost(c, why);
 	}
 	leave_again(c);
@@ -324,7 +324,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame)
 {
 	if (c->state != NET_OPEN || c->ring_n == NET_RING)
-		return; /* the limits of both ends leave space: net_traffic.may_read() */
+		return; /* the limits of both ends leave space: net_chunks_may_read() */
 	c->ring[(c->ring_first + c->ring_n++) % NET_RING] = *frame;
 	net_conn_poll(c);
 }
@@ -368,7 +368,7 @@ static bool fill(struct net_conn *c)
 		n += sizeof(struct net_frame);
 		c->ring_first = (c->ring_first + 1) % NET_RING;
 	}
-	n += net_chunks.next(c, c->out + n, space - n);
+	n += net_chunks_next(c, c->out + n, space - n);
 	c->out_at = 0;
 	c->out_bytes = n;
 	c->out_ns = c->net->now_ns;
@@ -497,7 +497,7 @@ static int take_frame(struct net_conn *c, const struct net_frame *f)
 			c->net->on_conn->answered(c);
 		}
 		return 0;
-	default: return net_chunks.frame(c, f);
+	default: return net_chunks_frame(c, f);
 	}
 }
 
@@ -508,7 +508,7 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	switch (event->kind) {
 	case NET_EVENT_HELLO: return greeted(c, &event->hello, why, size);
 	case NET_EVENT_FRAME: r = take_frame(c, &event->frame); break;
-	case NET_EVENT_BYTES: net_chunks.bytes(c, event->data, event->bytes); break;
+	case NET_EVENT_BYTES: net_chunks_bytes(c, event->data, event->bytes); break;
 	}
 	if (r < 0)
 		snprintf(why, size, "the peer sent an answer without a request");
@@ -570,7 +570,7 @@ static size_t frames_space(const struct net_conn *c)
 static size_t read_some(struct net_conn *c)
 {
 	uint8_t *data = c->net->shared;
-	size_t space = c->state == NET_OPEN ? net_chunks.space(c, &data) : 0;
+	size_t space = c->state == NET_OPEN ? net_chunks_space(c, &data) : 0;
 	bool is_piece = space > 0;
 	ssize_t n = receive_some(c, data, is_piece ? space : frames_space(c));
 
@@ -583,7 +583,7 @@ static size_t read_some(struct net_conn *c)
 	c->in_ns = c->net->now_ns;
 	if (is_piece) {
 		c->parser.piece_left -= (size_t)n;
-		net_chunks.bytes(c, data, (size_t)n);
+		net_chunks_bytes(c, data, (size_t)n);
 	} else {
 		take_bytes(c, data, (size_t)n);
 	}
@@ -599,7 +599,7 @@ static void read_on(struct net_conn *c)
 	if (c->state == NET_CLOSED)
 		return;
 	do {
-		c->is_paused = c->state == NET_OPEN && !net_chunks.may_read(c);
+		c->is_paused = c->state == NET_OPEN && !net_chunks_may_read(c);
 		if (c->is_paused)
 			break;
 		n = read_some(c);
@@ -800,7 +800,7 @@ void net_conn_tick(struct net_conn *c)
 	}
 	if (c->state != NET_OPEN)
 		return;
-	net_chunks.tick(c);
+	net_chunks_tick(c);
 	if (c->state != NET_OPEN)
 		return;
 	ping(c);

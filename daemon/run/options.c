@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "options.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -440,6 +441,7 @@ void options_reload(struct daemon_options *o, const struct daemon_options *again
 	for (const struct option_row *row = option_rows; row < option_rows + n_option_rows; row++) {
 		if (row->command)
 			continue;
+		assert(row->applies == OPTION_START || row->bytes || row->key); /* a text would need a copy */
 		if (row->applies != OPTION_START)
 			memcpy((char *)o + row->at, (const char *)again + row->at, row->bytes);
 		else if (!same_value(row, o, again))

@@ -50,6 +50,17 @@ int ctl_ask(const struct option_verb *verb, const struct ctl_daemon_options *o,
 	return ctl_finish(verb);
 }
 
+int ctl_run_question(const struct option_verb *verb, int argc, char **argv,
+		     const struct ctl_question *question)
+{
+	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
+	int status;
+
+	if (!ctl_options(verb, argc, argv, &o, &status))
+		return status;
+	return optind != argc ? ctl_usage(verb, "expected no arguments") : ctl_ask(verb, &o, question, NULL);
+}
+
 void ctl_print_where(const json_t *root)
 {
 	char socket[200];

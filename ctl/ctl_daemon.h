@@ -36,6 +36,9 @@ struct ctl_question {
  */
 int ctl_ask(const struct option_verb *verb, const struct ctl_daemon_options *o,
 	    const struct ctl_question *question, const void *what);
+/* Runs a verb that only asks this question: it has no options but those above, and no arguments. */
+int ctl_run_question(const struct option_verb *verb, int argc, char **argv,
+		     const struct ctl_question *question);
 
 /* Prints which daemon answered, unless it is the node's. */
 void ctl_print_where(const json_t *root);

@@ -94,12 +94,8 @@ static int ask(struct admin_client *admin, const void *what, char **ret_json, st
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
 	static const struct ctl_question question = {"diesel.jobs/1", ask, print_jobs};
-	struct ctl_daemon_options o = CTL_DAEMON_OPTIONS_INIT;
-	int status;
 
-	if (!ctl_options(verb, argc, argv, &o, &status))
-		return status;
-	return optind != argc ? ctl_usage(verb, "expected no arguments") : ctl_ask(verb, &o, &question, NULL);
+	return ctl_run_question(verb, argc, argv, &question);
 }
 
 #define AT(member) .at = offsetof(struct ctl_daemon_options, member)

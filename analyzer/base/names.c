@@ -53,6 +53,18 @@ const char *analysis_method_name(enum analysis_method method)
 	return "";
 }
 
+const char *analysis_counted_name(enum analysis_counted counted)
+{
+	switch (counted) {
+	case COUNTED_NONE: break;
+	case COUNTED_BACKWARD: return "backward passes";
+	case COUNTED_BATCHES: return "batches";
+	case COUNTED_WAITS: return "data waits";
+	case COUNTED_LAUNCHES: return "launches";
+	}
+	return NULL;
+}
+
 const char *analysis_confidence_name(enum analysis_confidence confidence)
 {
 	switch (confidence) {

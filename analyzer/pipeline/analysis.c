@@ -80,6 +80,7 @@ static void fill(struct draft *draft)
 		analysis_cover_window(analysis);
 	analysis->steps = steal_pointer(draft->m->window.steps);
 	analysis->n_steps = draft->m->window.n_steps;
+	analysis->counted = analysis->n_steps ? draft->m->counted : COUNTED_NONE;
 	analysis->window.observed_ns = draft->m->window.observed_ns;
 	if (analysis->window.begin_ns > trainer->first_ns)
 		analysis->window.startup_ns = analysis->window.begin_ns - trainer->first_ns;

@@ -304,8 +304,6 @@ static int record_info_end(struct recording *recording, const struct collector_s
 	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_STORAGE_FAILURES, stats->storage_failures, err);
 	if (r == 0)
-		r = recording_set_u64(recording, RECORDING_PROBES, stats->n_probes, err);
-	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_PROFILE_HZ, stats->profile_hz, err);
 	if (r == 0)
 		r = recording_set_u64(recording, RECORDING_BPF_RUN_NS, stats->bpf_run_ns, err);

@@ -22,6 +22,7 @@ static int times_find(struct measurement *m)
 
 	m->times = trainer->steps;
 	m->n_times = trainer->n_steps;
+	m->counted = m->roles.step_mark ? COUNTED_BATCHES : COUNTED_BACKWARD;
 	if (!m->roles.step_mark)
 		return 0;
 	m->mark_times = calloc(trainer->n_marks + 1, sizeof(*m->mark_times));
@@ -40,6 +41,7 @@ static int times_find(struct measurement *m)
 /* Counts each wait as a step, because it is for a batch, if only the trainer's loading shows steps. */
 static int times_of_waits(struct measurement *m)
 {
+	m->counted = COUNTED_WAITS;
 	free(m->mark_times);
 	m->mark_times = calloc(m->waits.n + 1, sizeof(*m->mark_times));
 	if (!m->mark_times)
@@ -62,6 +64,7 @@ static int times_of_launches(struct measurement *m)
 	const struct timeline_thread *trainer = m->roles.trainer;
 	uint64_t n_launches = 0;
 
+	m->counted = COUNTED_LAUNCHES;
 	free(m->mark_times);
 	m->mark_times = calloc(trainer->n_gpu_waits + 1, sizeof(*m->mark_times));
 	if (!m->mark_times)

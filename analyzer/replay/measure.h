@@ -8,6 +8,7 @@
 
 #include "analyzer/input.h"
 #include "analyzer/share.h"
+#include "analyzer/step.h"
 #include "analyzer/shares/compiling.h"
 #include "analyzer/base/interval.h"
 #include "analyzer/shares/partition.h"
@@ -23,8 +24,9 @@
 struct measurement {
 	const struct timeline *timeline;
 	struct roles roles;
-	const uint64_t *times; /* times of steps: backward passes, returns of next(), or ends of waits */
+	const uint64_t *times; /* times of steps: see counted */
 	size_t n_times;
+	enum analysis_counted counted;
 	uint64_t *mark_times;
 	struct stack_samples samples;
 	struct compiling compiling;

@@ -674,7 +674,6 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 		stats.lost[i] = __atomic_load_n(&collector->recorder->bss->lost[i], __ATOMIC_RELAXED);
 	stats.storage_failures = collector->recorder->bss->n_storage_failures;
 	stats.missed = cost_sum(collector->recorder->obj).missed;
-	stats.n_probes = probes_count(collector->probes);
 	stats.clock_start = collector->start_ns;
 	stats.elapsed_ns = clock_monotonic_ns() - collector->start_ns;
 	stats.own_cpu_ns = cost_own_cpu_ns() - collector->start_cpu_ns;

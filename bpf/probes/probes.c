@@ -125,7 +125,6 @@ struct probe_group {
 struct probe_file {
 	uint64_t device, inode;
 	int fd; /* -1: it has no probes */
-	bool was_attached;
 	struct probe_group *groups;
 	size_t n_groups;
 	char *path; /* path of a libcuda, as the job sees it; else NULL */
@@ -381,11 +380,11 @@ static void probe_file_free(struct probe_file *file)
 }
 
 /* Sets the probes in a process, and adds those that may be hit very often to `frequent` (NULL: does not
- * set these). Returns the number of probes. */
-static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct uprobe_links *links,
-				struct uprobe_links *frequent)
+ * set these). */
+static void probe_file_attach(struct probe_file *file, pid_t tgid, struct uprobe_links *links,
+			      struct uprobe_links *frequent)
 {
-	size_t n_probes = 0, n_entries = 0, n_refused = 0;
+	size_t n_entries = 0, n_refused = 0;
 
 	for (size_t i = 0; i < file->n_groups; i++) {
 		const struct probe_group *group = &file->groups[i];
@@ -398,13 +397,11 @@ static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct upro
 
 		log_debug("process %d: attached %zu of %zu probes for %s", (int)tgid, n, group->n,
 			  bpf_program__name(group->program));
-		n_probes += n;
 		n_entries += group->at_return ? 0 : n;
 		n_refused += group->n - n;
 	}
 	file->gpu.n_probed = (uint32_t)n_entries;
 	file->gpu.n_refused = (uint32_t)n_refused;
-	return file->path ? n_entries : n_probes;
 }
 
 /* Passes the notes about a libcuda to the sink, once. */
@@ -461,7 +458,6 @@ struct probe_set {
 	size_t n_pending, n_pending_allocated;
 	struct uprobe_reaper *reaper;
 	bool limit_is_raised;
-	uint64_t n_probes;
 	uint64_t n_frequent, counted_ns; /* state of the launch rate: hits and time at the last check */
 	bool work_dropped;
 };
@@ -515,11 +511,6 @@ void probes_free(struct probe_set *probes)
 	if (probes->phases)
 		phase_names_free(probes->phases);
 	free(probes);
-}
-
-uint64_t probes_count(const struct probe_set *probes)
-{
-	return probes->n_probes;
 }
 
 /* ---- files --------------------------------------------------------------------------------------------- */
@@ -629,8 +620,6 @@ static void raise_limit(struct probe_set *probes)
 static void attach(struct probe_set *probes, pid_t tgid, struct probe_file *file)
 {
 	struct probed *process;
-	bool is_first = !file->was_attached;
-	size_t n;
 
 	if (file->fd < 0 || !probes->reaper || uprobe_reaper_backlog(probes->reaper) > BACKLOG_MAX)
 		return;
@@ -642,9 +631,7 @@ static void attach(struct probe_set *probes, pid_t tgid, struct probe_file *file
 		return;
 	raise_limit(probes);
 	process->files[process->n_files++] = file;
-	n = probe_file_attach(file, tgid, &process->links, probes->work_dropped ? NULL : &process->frequent);
-	file->was_attached = true;
-	probes->n_probes += is_first ? n : 0;
+	probe_file_attach(file, tgid, &process->links, probes->work_dropped ? NULL : &process->frequent);
 }
 
 struct scan {

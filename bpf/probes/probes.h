@@ -49,8 +49,5 @@ bool probes_step(struct probe_set *probes, const struct collector_sink *sink, ui
 /* Returns the event of a named range, with its name's key. */
 struct event probes_phase(struct probe_set *probes, const struct phase_record *record);
 
-/* Returns the number of probed functions, each counted once. */
-uint64_t probes_count(const struct probe_set *probes);
-
-/* Removes the probes but keeps their count. */
+/* Removes the probes. */
 void probes_detach(struct probe_set *probes);

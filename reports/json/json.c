@@ -562,6 +562,7 @@ static json_t *figures(const struct analysis *analysis)
 	    {"insufficient", json_bytes(judged(analysis) ? NULL : analysis->insufficient)},
 	    {"note", json_bytes(analysis->note[0] ? analysis->note : NULL)},
 	    {"steps", report_steps_known(analysis) ? json_count(report_n_steps(analysis)) : json_null()},
+	    {"steps_counted_by", json_bytes(analysis_counted_name(analysis->counted))},
 	    {"incomplete_steps", json_count(analysis->n_incomplete)},
 	    {"loader", json_string(analysis_loader_name(analysis->job.loader))},
 	    {"method", json_string(analysis_method_name(analysis->job.method))},

@@ -256,12 +256,18 @@ char *words_excluded(char *buffer, size_t size, const struct analysis *analysis)
 
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 {
+	bool by_waits = analysis->counted == COUNTED_WAITS || analysis->counted == COUNTED_LAUNCHES;
+
 	buffer[0] = '\0';
-	if (!analysis->sampled.is)
-		append(buffer, size, "%zu steps, %llu lost events, ", analysis->n_steps,
-		       (unsigned long long)analysis->recorded.n_lost);
+	if (!analysis->sampled.is && by_waits)
+		append(buffer, size, "about %zu steps counted by %s, ", analysis->n_steps,
+		       analysis_counted_name(analysis->counted));
+	else if (!analysis->sampled.is)
+		append(buffer, size, "%zu steps, ", analysis->n_steps);
 	else if (analysis->sampled.n_steps_estimated)
 		append(buffer, size, "about %zu steps, ", analysis->sampled.n_steps_estimated);
+	if (!analysis->sampled.is)
+		append(buffer, size, "%llu lost events, ", (unsigned long long)analysis->recorded.n_lost);
 	if (isfinite(analysis->recorded.self_cost_ratio))
 		append(buffer, size, "tool cost %.1f %% of one CPU",
 		       100 * analysis->recorded.self_cost_ratio);

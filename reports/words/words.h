@@ -35,7 +35,8 @@ char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
  * left out." */
 char *words_excluded(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far the report can be trusted, and its cost. */
+/* "80 steps, 0 lost events, tool cost 1.0 % of one CPU", or "about 80 steps counted by data waits, ...": how
+ * far the report can be trusted, and its cost. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact report. */

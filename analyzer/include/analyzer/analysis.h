@@ -207,6 +207,7 @@ struct analysis {
 	struct analysis_steady steady;
 	struct analysis_step *steps;
 	size_t n_steps, n_incomplete;
+	enum analysis_counted counted;
 	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without excluded steps */
 	struct analysis_workers workers;
 	struct analysis_excluded compiling, validation;
@@ -250,8 +251,10 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
  * observed_ns if there are no steady steps. */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high". */
+/* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high"; COUNTED_NONE: NULL.
+ */
 const char *analysis_verdict_name(enum analysis_verdict verdict);
 const char *analysis_loader_name(enum analysis_loader loader);
 const char *analysis_method_name(enum analysis_method method);
+const char *analysis_counted_name(enum analysis_counted counted);
 const char *analysis_confidence_name(enum analysis_confidence confidence);

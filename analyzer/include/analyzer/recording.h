@@ -53,7 +53,6 @@ struct recording_cursor;
 #define RECORDING_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
 #define RECORDING_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
 #define RECORDING_DETAIL_BYTES     "detail_bytes"     /* limit of detail per minute; 0: none */
-#define RECORDING_PROBES           "probes"           /* user-space functions probed */
 #define RECORDING_HOOKS_MISSING    "hooks_missing"    /* names, separated by spaces */
 #define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
 #define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: bpf_run_ns is unknown */

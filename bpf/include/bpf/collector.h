@@ -110,7 +110,6 @@ struct collector_stats {
 	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals stay exact */
 	uint64_t storage_failures; /* threads that could not be tagged: they are missing from the job */
 	uint64_t missed;           /* runs that the kernel skipped because the program was already running */
-	uint64_t n_probes;         /* user-space functions probed */
 	uint64_t bpf_run_ns;       /* CPU time of the programs, extrapolated from samples of 100 ms */
 	uint64_t sampled_ns;       /* length of these samples; 0: bpf_run_ns is unknown */
 	uint64_t own_cpu_ns;       /* CPU time of the calling process since collector_open */

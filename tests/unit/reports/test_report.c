@@ -95,6 +95,17 @@ TEST(a_text_report_says_the_verdict)
 	free(text);
 }
 
+TEST(a_text_report_says_what_it_counted_as_steps)
+{
+	struct analysis analysis = sample();
+	char *text;
+
+	analysis.counted = COUNTED_WAITS;
+	text = text_of(&analysis, (struct report_text_options){.width = 200});
+	assert_non_null(strstr(text, "(about 120 steps counted by data waits, 0 lost events, tool cost"));
+	free(text);
+}
+
 TEST(text_ascii_and_colour)
 {
 	struct analysis analysis = sample();

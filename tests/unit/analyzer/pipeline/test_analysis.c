@@ -34,6 +34,25 @@ static void loader_steps(uint64_t begin_tick, unsigned int n)
 	script_exit(&s, TRAINER, begin_tick + 1000 * n + 500);
 }
 
+/* The probe in PyTorch came after the job's passes, or the job does not train with PyTorch. */
+TEST(without_backward_passes_data_waits_are_counted)
+{
+	script_reset();
+	for (unsigned int i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * i;
+
+		script_take_index(&s, 0, tick);
+		script_read_file(&s, WORKER, tick + 5, tick + 605);
+		script_give_result(&s, 0, tick + 805, tick + 810);
+		script_next(&s, 0, tick, tick + 810, tick + 850);
+		script_request(&s, 0, tick + 860);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
+	assert_int_equal(analysis->counted, COUNTED_WAITS);
+	assert_in_range(analysis->n_steps, STEPS - 1, STEPS);
+}
+
 TEST(a_job_with_one_worker_is_understood)
 {
 	script_reset();
@@ -41,6 +60,7 @@ TEST(a_job_with_one_worker_is_understood)
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
+	assert_int_equal(analysis->counted, COUNTED_BACKWARD);
 	assert_int_equal(analysis->window.begin_ns, at(0));
 	/* The last step lasts as long after its backward pass as the median of the others. */
 	assert_int_equal(analysis->window.end_ns, at(1000 * STEPS));

@@ -102,6 +102,7 @@ TEST(without_backward_passes)
 	script_exit(&s, TRAINER, 1000 * (2 * STEPS + 1) + 10);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->n_steps, 2 * STEPS);
+	assert_int_equal(analysis->counted, COUNTED_BATCHES);
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 400 * 2 * STEPS, 400 * 2 * STEPS + 4);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 }

@@ -286,4 +286,5 @@ TEST(inference_behind_a_queue)
 	assert_int_equal(analysis->job.trainer_tid, TRAINER);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	assert_in_range(analysis->n_steps, STEPS - 2, STEPS);
+	assert_int_equal(analysis->counted, COUNTED_WAITS);
 }

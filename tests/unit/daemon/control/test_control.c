@@ -422,7 +422,9 @@ TEST(limits_of_the_daemon_take_effect_at_once)
 	char *text = NULL;
 
 	start(&f, NULL);
+	struct job *job = join(&f, 1000, 0);
 	assert_int_equal(pool_workers(f.serving.cache.pool), 4);
+	assert_int_equal(knob_of(&f, job, TUNER_DAEMON_WORKERS), 4); /* free: all threads */
 	assert_int_equal(f.serving.cache.limit_bytes, GIB);
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_CACHE_MAX, 300 * MIB, NULL), 0);
 	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
@@ -432,6 +434,7 @@ TEST(limits_of_the_daemon_take_effect_at_once)
 	assert_int_equal(pool_workers(f.serving.cache.pool), 2);
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_WORKERS_MAX, 1, NULL), 0);
 	assert_int_equal(pool_workers(f.serving.cache.pool), 1);
+	assert_int_equal(knob_of(&f, job, TUNER_DAEMON_WORKERS), 1);
 	/* A setting made at run time holds over a new configuration. */
 	other.settings.is_configured[WIRE_SET_CACHE_MAX] = true;
 	other.settings.configured[WIRE_SET_CACHE_MAX] = 500 * MIB;
@@ -451,6 +454,7 @@ TEST(limits_of_the_daemon_take_effect_at_once)
 	assert_int_equal(f.serving.cache.limit_bytes, 500 * MIB);
 	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_WORKERS_MAX), 8);
 	free(text);
+	jobs_leave(job);
 	stop(&f);
 }
 

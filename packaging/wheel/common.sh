@@ -24,8 +24,9 @@ compiler() {
 	[ -e "$work/env/installed.txt" ] || say "installing the tools of packaging/wheel/requirements.txt"
 	quietly install.log packaging/wheel/environment.py "$work/env" packaging/wheel/requirements.txt
 	CC=$work/cc-$1
-	# `python -m ziglang` would start Python for each object, to run the same program.
-	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
+	# `python -m ziglang` would start Python for each object, to run the same program. Without -O, as CMake tries a compiler, zig would
+	# build runtimes of UBSan and for debugging, too, which takes longer than to build libdiesel.
+	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s -O2 "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
 	chmod +x "$CC"
 	unset CFLAGS LDFLAGS CMAKE_ARGS
 	export CC PATH=$work/env/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig

@@ -24,6 +24,10 @@ if(DIESEL_SANITIZE)
   add_compile_definitions(DIESEL_SANITIZED=1)
 endif()
 
+# Archives name the objects instead of copying them, and are indexed as they are made.
+set(CMAKE_C_ARCHIVE_CREATE "<CMAKE_AR> qcsT <TARGET> <LINK_FLAGS> <OBJECTS>")
+set(CMAKE_C_ARCHIVE_FINISH "")
+
 # Hardening against exploits of memory errors, in everything that is installed: tests/integration/hardening.py checks
 # it. Builds with sanitizers leave out the compile options: sanitizers find more, and replace functions that
 # _FORTIFY_SOURCE would check.

@@ -22,6 +22,7 @@ mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
 cp "$2" root/tmp/diesel.deb
 for folder in proc dev; do mount --rbind /$folder root/$folder; done
 mkdir -p root/run/diesel
+rm -f root/var/lib/man-db/auto-update # the index of all of this machine's manual pages is not the subject
 chroot root /bin/sh -e -c '
     dpkg -i /tmp/diesel.deb >&2
     diesel-analyze --version && dieseld --version && dieselctl --version && diesel-top --version

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <curl/curl.h>
 #include <openssl/crypto.h>
 
 #include "lib/cleanup.h"
@@ -251,13 +250,6 @@ static int config_load(const char *bucket, struct config *ret, struct error *err
 	return 0;
 }
 
-static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
-
-static void init_curl(void)
-{
-	curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 /* Returns true for a name that is valid for a bucket and as a part of a host name. */
 static bool is_bucket_name(const char *name)
 {
@@ -317,13 +309,14 @@ int bucket_open(const char *url, struct bucket **ret, struct error *err)
 
 	if (!b)
 		return error_errno(err, -ENOMEM, "S3");
-	pthread_once(&curl_once, init_curl);
 	pthread_mutex_init(&b->lock, NULL);
 	b->random = clock_realtime_ns() | 1;
 	int r = split_url(b, url, err);
 
 	if (r == 0)
 		r = config_load(b->name, &b->config, err);
+	if (r == 0)
+		r = http_load(err);
 	if (r < 0) {
 		bucket_close(b);
 		return r;
@@ -336,8 +329,7 @@ void bucket_close(struct bucket *b)
 {
 	if (!b)
 		return;
-	for (unsigned i = 0; i < b->n_idle; i++)
-		curl_easy_cleanup(b->idle[i]);
+	http_close(b);
 	config_free(&b->config);
 	pthread_mutex_destroy(&b->lock);
 	free(b->url);

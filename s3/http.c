@@ -2,6 +2,7 @@
 /* Sends signed requests by libcurl, repeats them until they are answered, and describes failures in words. */
 #include "bucket_private.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,58 @@ struct exchange {
 	bool no_memory;
 };
 
+/* libcurl is loaded when a bucket is opened, and not linked: it brings thirty libraries, whose start takes
+ * longer than most verbs. */
+#define LIBRARY "libcurl.so.4"
+#define PACKAGE "libcurl4"
+#define FUNCTIONS(F)                                                                                         \
+	F(easy_cleanup)                                                                                      \
+	F(easy_getinfo)                                                                                      \
+	F(easy_init)                                                                                         \
+	F(easy_perform)                                                                                      \
+	F(easy_reset)                                                                                        \
+	F(easy_setopt) F(easy_strerror) F(getdate) F(global_init) F(slist_append) F(slist_free_all)
+
+static struct {
+#define MEMBER(name) __typeof__(curl_##name) *name;
+	FUNCTIONS(MEMBER)
+#undef MEMBER
+} libcurl;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool loaded;
+
+static void load(void)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+	if (!library)
+		return;
+#define LOAD(name)                                                                                           \
+	*(void **)&libcurl.name = dlsym(library, "curl_" #name);                                             \
+	if (!libcurl.name)                                                                                   \
+		return;
+	FUNCTIONS(LOAD)
+#undef LOAD
+	loaded = libcurl.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+}
+
+int http_load(struct error *err)
+{
+	pthread_once(&once, load);
+	return loaded ? 0
+		      : error_set(err, -EIO, "there is no usable " LIBRARY "; install the package " PACKAGE);
+}
+
+void http_close(struct bucket *b)
+{
+	while (b->n_idle)
+		libcurl.easy_cleanup(b->idle[--b->n_idle]);
+}
+
 static void slistp_free(struct curl_slist **p)
 {
-	curl_slist_free_all(*p);
+	libcurl.slist_free_all(*p);
 }
 
 static size_t send_body(char *to, size_t size, size_t n, void *user)
@@ -80,7 +130,7 @@ static bool has_buffer(const struct exchange *x)
 {
 	long status = 0;
 
-	curl_easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
+	libcurl.easy_getinfo(x->curl, CURLINFO_RESPONSE_CODE, &status);
 	return x->request->buffer && status >= 200 && status < 300;
 }
 
@@ -155,7 +205,7 @@ static void take_line(struct answer *a, const char *line)
 	copy_value(line, "x-amz-bucket-region", a->region);
 	copy_value(line, "Location", a->location);
 	if ((value = header_value(line, "Date")))
-		a->date = curl_getdate(value, NULL) > 0 ? curl_getdate(value, NULL) : 0;
+		a->date = libcurl.getdate(value, NULL) > 0 ? libcurl.getdate(value, NULL) : 0;
 	if ((value = header_value(line, "Content-Length")) && sscanf(value, "%llu", &total) == 1) {
 		a->content_length = total;
 		a->has_length = true;
@@ -196,8 +246,8 @@ static CURL *take_handle(struct bucket *b)
 		curl = b->idle[--b->n_idle];
 	pthread_mutex_unlock(&b->lock);
 	if (curl)
-		curl_easy_reset(curl); /* keeps the connection open */
-	return curl ? curl : curl_easy_init();
+		libcurl.easy_reset(curl); /* keeps the connection open */
+	return curl ? curl : libcurl.easy_init();
 }
 
 static void return_handle(struct bucket *b, CURL *curl)
@@ -209,7 +259,7 @@ static void return_handle(struct bucket *b, CURL *curl)
 		b->idle[b->n_idle++] = curl;
 	pthread_mutex_unlock(&b->lock);
 	if (!kept)
-		curl_easy_cleanup(curl);
+		libcurl.easy_cleanup(curl);
 }
 
 static int make_path(const struct bucket *b, const struct s3_request *r, char **ret)
@@ -247,7 +297,7 @@ static int make_query(const struct s3_request *r, char **ret)
 
 static int add_line(struct curl_slist **list, const char *line)
 {
-	struct curl_slist *longer = curl_slist_append(*list, line);
+	struct curl_slist *longer = libcurl.slist_append(*list, line);
 
 	if (!longer)
 		return -ENOMEM;
@@ -354,22 +404,22 @@ static uint64_t body_bytes(const struct s3_request *r)
 static void set_method(CURL *curl, const struct s3_request *r, struct exchange *x)
 {
 	switch (r->method) {
-	case METHOD_GET: curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); return;
-	case METHOD_HEAD: curl_easy_setopt(curl, CURLOPT_NOBODY, 1L); return;
-	case METHOD_DELETE: curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "DELETE"); return;
+	case METHOD_GET: libcurl.easy_setopt(curl, CURLOPT_HTTPGET, 1L); return;
+	case METHOD_HEAD: libcurl.easy_setopt(curl, CURLOPT_NOBODY, 1L); return;
+	case METHOD_DELETE: libcurl.easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "DELETE"); return;
 	case METHOD_POST:
-		curl_easy_setopt(curl, CURLOPT_POST, 1L);
-		curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes(r));
+		libcurl.easy_setopt(curl, CURLOPT_POST, 1L);
+		libcurl.easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes(r));
 		break;
 	case METHOD_PUT:
-		curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
-		curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)body_bytes(r));
+		libcurl.easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+		libcurl.easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)body_bytes(r));
 		break;
 	}
-	curl_easy_setopt(curl, CURLOPT_READFUNCTION, send_body);
-	curl_easy_setopt(curl, CURLOPT_READDATA, x);
-	curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, seek_body);
-	curl_easy_setopt(curl, CURLOPT_SEEKDATA, x);
+	libcurl.easy_setopt(curl, CURLOPT_READFUNCTION, send_body);
+	libcurl.easy_setopt(curl, CURLOPT_READDATA, x);
+	libcurl.easy_setopt(curl, CURLOPT_SEEKFUNCTION, seek_body);
+	libcurl.easy_setopt(curl, CURLOPT_SEEKDATA, x);
 }
 
 static void set_options(const struct bucket *b, struct exchange *x, const char *url,
@@ -380,24 +430,24 @@ static void set_options(const struct bucket *b, struct exchange *x, const char *
 	uint64_t bytes = body_bytes(r) + (r->buffer ? r->buffer_bytes : MAX_TEXT_BYTES / 8);
 	const char *ca = getenv("AWS_CA_BUNDLE");
 
-	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS,
-			 1L); /* libcurl must not change the path, which is signed */
-	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
-	curl_easy_setopt(curl, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
-	curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
-	curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
-	curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)b->config.timeout_s);
-	curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)(b->config.timeout_s + bytes / MIN_BYTES_S));
-	curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
-	curl_easy_setopt(curl, CURLOPT_WRITEDATA, x);
-	curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
-	curl_easy_setopt(curl, CURLOPT_HEADERDATA, x);
+	libcurl.easy_setopt(curl, CURLOPT_URL, url);
+	libcurl.easy_setopt(curl, CURLOPT_PATH_AS_IS,
+			    1L); /* libcurl must not change the path, which is signed */
+	libcurl.easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+	libcurl.easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+	libcurl.easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+	libcurl.easy_setopt(curl, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+	libcurl.easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+	libcurl.easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
+	libcurl.easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1024L);
+	libcurl.easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, (long)b->config.timeout_s);
+	libcurl.easy_setopt(curl, CURLOPT_TIMEOUT, (long)(b->config.timeout_s + bytes / MIN_BYTES_S));
+	libcurl.easy_setopt(curl, CURLOPT_WRITEFUNCTION, take_body);
+	libcurl.easy_setopt(curl, CURLOPT_WRITEDATA, x);
+	libcurl.easy_setopt(curl, CURLOPT_HEADERFUNCTION, take_header);
+	libcurl.easy_setopt(curl, CURLOPT_HEADERDATA, x);
 	if (ca && *ca)
-		curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
+		libcurl.easy_setopt(curl, CURLOPT_CAINFO, ca);
 	set_method(curl, r, x);
 }
 
@@ -421,7 +471,7 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 		return error_set(err, -EACCES,
 				 "%s: the certificate of %s is not trusted (%s): set AWS_CA_BUNDLE to a file "
 				 "with the certificate of its authority",
-				 name, b->config.endpoint, curl_easy_strerror(code));
+				 name, b->config.endpoint, libcurl.easy_strerror(code));
 	case CURLE_COULDNT_RESOLVE_HOST:
 	case CURLE_URL_MALFORMAT:
 		return error_set(err, -EIO,
@@ -429,7 +479,7 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 				 b->config.authority);
 	default:
 		return error_set(err, -EIO, "%s: %s cannot be reached: %s", name, b->config.endpoint,
-				 curl_easy_strerror(code));
+				 libcurl.easy_strerror(code));
 	}
 }
 
@@ -457,10 +507,10 @@ static int http_perform(struct bucket *b, const struct s3_request *r, struct ans
 	if (!x.curl)
 		return error_errno(err, -ENOMEM, "request");
 	set_options(b, &x, url, headers);
-	CURLcode code = curl_easy_perform(x.curl);
+	CURLcode code = libcurl.easy_perform(x.curl);
 
-	curl_easy_getinfo(x.curl, CURLINFO_RESPONSE_CODE, &status);
-	curl_easy_setopt(x.curl, CURLOPT_HTTPHEADER, NULL);
+	libcurl.easy_getinfo(x.curl, CURLINFO_RESPONSE_CODE, &status);
+	libcurl.easy_setopt(x.curl, CURLOPT_HTTPHEADER, NULL);
 	return_handle(b, x.curl);
 	result = result_of(b, &x, code, err);
 	if (result < 0) {

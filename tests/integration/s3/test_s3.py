@@ -5,6 +5,7 @@
     test_s3.py rclone|juicefs|faults|writers|hostile
 """
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -170,6 +171,10 @@ def case_faults():
     proxy.reset(expired)
     ctl(port, "stat", URL, HOME=home, AWS_PROFILE="mine", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="")
     assert "no credentials" in ctl(port, "stat", URL, fails=True, HOME=home, AWS_PROFILE="none", AWS_ACCESS_KEY_ID="")
+    # Where libcurl cannot be loaded, only buckets are out of reach.
+    pathlib.Path(home, "libcurl.so.4").touch()
+    assert "install the package libcurl4" in ctl(port, "stat", URL, fails=True, LD_LIBRARY_PATH=home)
+    ctl(port, "--version", LD_LIBRARY_PATH=home)
 
 
 def start_pack(port, url):

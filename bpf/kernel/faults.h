@@ -45,7 +45,7 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 
 	if (!member)
 		return 0;
-	inode = mapping->host;
+	inode = typed(mapping, address_space)->host;
 	fault = &member->fault;
 	/* The kernel retries a fault that had to release the address space lock: this is the same fault. */
 	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
@@ -78,7 +78,7 @@ int BPF_PROG(mm_filemap_map_pages, struct address_space *mapping, unsigned long 
 
 	if (!member)
 		return 0;
-	inode = mapping->host;
+	inode = typed(mapping, address_space)->host;
 	if (member->fault.start_ns && member->fault.inode == inode->i_ino && member->fault.page >= first &&
 	    member->fault.page <= last)
 		return 0;

@@ -66,15 +66,10 @@ static __always_inline void member_source(struct member *member, struct file *fi
 }
 
 #ifndef RECORDER_WITHOUT_CAST
-/* Permits plain typed loads through a pointer from an array. Since Linux 6.2. */
-extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym;
-
-#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
-
 /* Like file_of_fd() and probe reads, at a third of the cost: a probe read is a call of tens of ns. */
 static __always_inline void member_file_fast(struct task_struct *task, struct member *member, int32_t fd)
 {
-	struct files_struct *files = task->files;
+	struct files_struct *files = typed(task, task_struct)->files;
 	struct fdtable *table;
 	struct inode *inode;
 	struct file *file;

@@ -45,14 +45,15 @@ uint32_t gpu_work_unseen; /* set by the collector when it stops probing launches
 
 static __always_inline struct gpu_process *gpu_process_of(struct task_struct *task)
 {
-	struct gpu_process fresh = {.start_boottime_ns = task->group_leader->start_boottime};
+	struct gpu_process fresh = {.start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime)};
 	uint32_t tgid = task->tgid;
 	struct gpu_process *process = bpf_map_lookup_elem(&gpu_processes, &tgid);
 
 	if (process && process->start_boottime_ns == fresh.start_boottime_ns)
 		return process;
 	/* A forked process is probed some milliseconds after it began. */
-	if (fresh.start_boottime_ns < recording_start_boottime_ns || task->group_leader->flags & FORKED_ONLY)
+	if (fresh.start_boottime_ns < recording_start_boottime_ns ||
+	    BPF_CORE_READ(task, group_leader, flags) & FORKED_ONLY)
 		fresh.unknown_until_ns = bpf_ktime_get_ns() + GPU_UNKNOWN_NS;
 	if (bpf_map_update_elem(&gpu_processes, &tgid, &fresh, BPF_ANY))
 		return NULL;

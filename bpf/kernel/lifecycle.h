@@ -18,7 +18,7 @@ static __always_inline void fill_name(struct event *event, struct task_struct *t
 
 	bpf_probe_read_kernel(event->name.comm, sizeof(event->name.comm), task->comm);
 	event->name.start_boottime_ns = task->start_boottime;
-	event->name.parent_tgid = task->real_parent->tgid;
+	event->name.parent_tgid = typed(task, task_struct)->real_parent->tgid;
 	event->name.ns_tid = task->pid;
 	if (pid) {
 		/* numbers[] has an entry for each level of PID namespaces; the last is the innermost. */
@@ -83,7 +83,7 @@ static __always_inline bool library_known(struct task_struct *task, const struct
 {
 	struct library_user user = {.library = *key,
 				    .start_boottime_ns = BPF_CORE_READ(task, group_leader, start_boottime),
-				    .memory = (uint64_t)task->mm,
+				    .memory = (uint64_t)typed(task, task_struct)->mm,
 				    .n_execs = member->n_execs};
 	uint8_t *told = bpf_map_lookup_elem(&libraries, key), one = LIBRARY_TOLD;
 

@@ -96,7 +96,7 @@ int BPF_PROG(mm_filemap_add_to_page_cache, struct folio *folio)
 
 	if (!member)
 		return 0;
-	inode = folio->mapping->host;
+	inode = typed(folio, folio)->mapping->host;
 	if (in_write(member, inode) || inode->i_mode >> 12 != S_IFREG)
 		return 0;
 	return on_added(task, member, inode, folio_pages(folio));

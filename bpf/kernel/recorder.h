@@ -206,11 +206,21 @@ static __always_inline void record_submit(struct event *event)
 	bpf_ringbuf_submit(event, flags);
 }
 
+/* Permits plain loads through a pointer from an array. It is also for loading a pointer out of a structure
+ * that the verifier trusts, such as a task. There the verifier looks through the names of all types of the
+ * kernel, up to four times for each load: the recorder took twice the time to load. */
+#ifdef RECORDER_WITHOUT_CAST
+#define typed(pointer, type) ((struct type *)(pointer))
+#else
+extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym; /* since Linux 6.2 */
+#define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
+#endif
+
 /* Returns the open file behind a descriptor of the current task, or NULL. The result is for probe reads
  * only. */
 static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t fd)
 {
-	struct files_struct *files = task->files;
+	struct files_struct *files = typed(task, task_struct)->files;
 	struct file *file = NULL;
 	struct file **slots;
 	struct fdtable *table;

@@ -66,7 +66,7 @@ static __always_inline void sample_python(struct task_struct *task, struct stack
 
 	/* A worker that was just forked has its parent's program at the same addresses. */
 	if (!layout) {
-		tgid = task->real_parent->tgid;
+		tgid = BPF_CORE_READ(task, real_parent, tgid);
 		layout = bpf_map_lookup_elem(&pythons, &tgid);
 	}
 	if (!layout || !layout->runtime)

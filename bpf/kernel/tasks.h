@@ -16,6 +16,7 @@
 
 static __always_inline bool wanted(struct task_struct *task)
 {
+	task = typed(task, task_struct);
 	for (int i = 0; i < ANCESTORS_MAX; i++) {
 		if ((uint32_t)task->tgid == tag_tgid)
 			return true;

@@ -30,7 +30,7 @@ static void fill(uint32_t sample, unsigned char *data, size_t bytes)
 
 static size_t bytes_of(uint32_t sample)
 {
-	return sample * 3000 + 1;
+	return sample * 1500 + 1;
 }
 
 static struct image make(int level, struct image *ret_plain)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a real dieseld on a socket of its own, makes datasets to serve, and runs the probe that reads and checks them."""
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -14,6 +15,7 @@ import unittest
 
 from common.memory import memory
 from common.waiting import wait_until
+from common.wire_client import Client
 import exact
 from free_ports import free_port  # noqa: F401: many tests have it from here
 
@@ -99,8 +101,8 @@ class Daemon:
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
     def status(self):
-        command = [os.path.join(BIN, "daemon_probe"), "--status", "--socket", self.socket]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+        with contextlib.closing(Client(self.socket)) as client:
+            return client.status()
 
     def wait_for(self, what, predicate):
         """Returns the first status for which the predicate holds."""

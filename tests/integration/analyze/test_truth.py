@@ -5,13 +5,16 @@ import os
 import pathlib
 import pwd
 import shutil
+import socketserver
 import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
 
 from common.commands import needs
+from forked import Script
 
 needs("torch")
 
@@ -63,8 +66,56 @@ for batch in DataLoader(Numbers(), batch_size=4):
     time.sleep(0.005)
 """
 
+# In place of a Python that takes seconds to import torch, diesel-analyze starts this, which has the test run the script.
+CLIENT = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as test, test.makefile("rw") as channel:
+    test.connect(sys.argv[1])
+    print(json.dumps([sys.argv[2:], dict(os.environ)]), file=channel, flush=True)
+    status, said = json.loads(channel.readline())
+sys.stderr.write(said)
+sys.exit(status)
+"""
+
+# Makes a fork that has imported torch like a Python that starts: it imports the clock, and after it the loader that the clock waits for.
+START = """
+import importlib, os, runpy, sys
+import torch
+sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
+sys.modules.pop("sitecustomize", None)
+import sitecustomize
+del sys.modules["torch.utils.data.dataloader"]
+torch.utils.data.DataLoader = importlib.import_module("torch.utils.data.dataloader").DataLoader
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def start(words, environment):
+    """Returns the status, the output and the errors of a script."""
+    job = Script(START, *words, environment=environment, imported="torch")
+    out, err = job.communicate()
+    return job.returncode, out, err
+
+
+class Starts(socketserver.StreamRequestHandler):
+    def handle(self):
+        status, _, err = start(*json.loads(self.rfile.readline()))
+        self.wfile.write(json.dumps([status, err]).encode() + b"\n")
+
 
 class Jobs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.starts = socketserver.UnixStreamServer(folder.name + "/socket", Starts)
+        thread = threading.Thread(target=cls.starts.serve_forever)
+        thread.start()
+        cls.addClassCleanup(cls.starts.server_close)
+        cls.addClassCleanup(thread.join)
+        cls.addClassCleanup(cls.starts.shutdown)
+
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-truth-", dir="/var/tmp"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -74,8 +125,14 @@ class Jobs(unittest.TestCase):
         for i in range(80):
             (self.data / f"{i:03d}.bin").write_bytes(os.urandom(4096))
 
-    def command(self, workers=1, epochs=1):
-        return [sys.executable, str(self.job), str(self.data), str(workers), str(epochs), str(self.log)]
+    def warm(self, *words):
+        return [sys.executable, "-I", "-S", "-c", CLIENT, self.starts.server_address, *map(str, words)]
+
+    def words(self, workers=1, epochs=1):
+        return [str(self.job), str(self.data), str(workers), str(epochs), str(self.log)]
+
+    def command(self, **more):
+        return self.warm(*self.words(**more))
 
     def truth(self, *options, command=None, status=0, **more):
         done = subprocess.run([ANALYZE, "truth", *options, "--", *(command or self.command())],
@@ -132,7 +189,7 @@ class Truth(Jobs):
         """No file can be cold: the two runs differ by chance, not by fetching."""
         job = self.folder / "memory.py"
         job.write_text(MEMORY_JOB)
-        command = [sys.executable, str(job)]
+        command = self.warm(job)
         report = self.truth("--json", "--max-steps", "12", command=command)
         self.assertEqual(report["files"], 0)
         self.assertIsNone(report["shares"]["fetch_stall"])
@@ -152,6 +209,7 @@ class Truth(Jobs):
         self.assertIn("spread", report)
 
     def test_without_privilege(self):
+        """And with a Python that starts and imports torch, as a job's does."""
         if os.geteuid() != 0:
             self.skipTest("is without privilege already")
         user = pwd.getpwnam("nobody")
@@ -164,7 +222,7 @@ class Truth(Jobs):
         (copy / "bin").mkdir()
         shutil.copy(ANALYZE, copy / "bin")
         done = subprocess.run([copy / "bin/diesel-analyze", "truth", "--json", "--max-steps", "8", "--",
-                               *self.command(workers=0)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               sys.executable, *self.words(workers=0)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               timeout=240, user=user.pw_uid, group=user.pw_gid, extra_groups=[], cwd="/",
                               env={**os.environ, "HOME": str(self.folder), "TMPDIR": str(self.folder)})
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -184,8 +242,7 @@ class Refusals(Jobs):
         self.refuse(["true"], 3, "does not use PyTorch's DataLoader")
 
     def test_isolated_python(self):
-        command = self.command()
-        self.refuse([command[0], "-E", *command[1:]], 3, "ignores PYTHONPATH")
+        self.refuse([sys.executable, "-E", *self.words()], 3, "ignores PYTHONPATH")
 
     def test_too_few_steps(self):
         self.refuse(self.command(), 3, "only 3 steps", "--max-steps", "3")
@@ -208,14 +265,19 @@ class Refusals(Jobs):
 class Shim(Jobs):
     """Tests that the clock leaves jobs unchanged."""
 
-    def run_with(self, code, **environment):
-        out = self.folder / "clock"
+    def run_with(self, code, warm=False, **environment):
+        out, script = self.folder / "clock", self.folder / "script.py"
         out.unlink(missing_ok=True)
-        environment = {"DIESEL_TRUTH_OUT": str(out), "DIESEL_TRUTH_STEPS": "0", **environment}
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True,
-                              timeout=240, env={**os.environ, **environment, "PYTHONPATH": f"{SHIM}:{self.folder}"})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout, out.read_text() if out.exists() else ""
+        script.write_text(textwrap.dedent(code))
+        environment = {**os.environ, "DIESEL_TRUTH_OUT": str(out), "DIESEL_TRUTH_STEPS": "0", **environment,
+                       "PYTHONPATH": f"{SHIM}:{self.folder}"}
+        if warm:
+            status, said, err = start([script], environment)
+        else:
+            done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=240, env=environment, check=False)
+            status, said, err = done.returncode, done.stdout, done.stderr
+        self.assertEqual(status, 0, err)
+        return said, out.read_text() if out.exists() else ""
 
     def test_without_its_variables_nothing_changes(self):
         out, _ = self.run_with("""
@@ -237,19 +299,13 @@ class Shim(Jobs):
                 data = TensorDataset(torch.arange(40).float(), torch.arange(40))
                 kept = DataLoader(data, batch_size=4, num_workers=2, persistent_workers=True)
                 other = DataLoader(data, batch_size=8, num_workers=1, multiprocessing_context="spawn")
-                total = 0
                 for _ in range(2):
                     assert len(list(kept)) == 10
-                    for values, labels in other:
-                        total += len(values)
-                print(total)"""
-        for mode in ("clock", "learn", "synthetic"):
-            path = self.folder / "spawn.py"
-            path.write_text(textwrap.dedent(script))
-            out, line = self.run_with(f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')",
-                                      DIESEL_TRUTH_MODE=mode, DIESEL_TRUTH_FILES=str(self.folder / "files"))
-            self.assertEqual(out.strip(), "80", mode)
-            self.assertIn("steps 30 ", line, mode)
+                print(sum(len(values) for values, labels in other))"""
+        for mode in ("learn", "synthetic"):  # to learn is to measure, too
+            out, line = self.run_with(script, warm=True, DIESEL_TRUTH_MODE=mode, DIESEL_TRUTH_FILES=str(self.folder / "files"))
+            self.assertEqual(out.strip(), "40", mode)
+            self.assertIn("steps 25 ", line, mode)
             self.assertEqual(line.count("\n"), 1, mode)
 
     def test_iterable_datasets_and_empty_ones(self):
@@ -262,11 +318,11 @@ class Shim(Jobs):
             print(len(list(DataLoader(Stream(0), batch_size=2))))
             for batch in DataLoader(Stream(40), batch_size=2): pass
             print("end")"""
-        out, line = self.run_with(script, DIESEL_TRUTH_MODE="clock")
+        out, line = self.run_with(script, warm=True, DIESEL_TRUTH_MODE="clock")
         self.assertEqual(out.split(), ["0", "end"])
         self.assertIn("steps 20 ", line)
         # The length of a stream is unknown, so it continues until the steps are done.
-        out, line = self.run_with(script, DIESEL_TRUTH_MODE="synthetic", DIESEL_TRUTH_STEPS="25")
+        out, line = self.run_with(script, warm=True, DIESEL_TRUTH_MODE="synthetic", DIESEL_TRUTH_STEPS="25")
         self.assertEqual(out.split(), ["0"])
         self.assertIn("steps 25 ", line)
 

@@ -74,7 +74,7 @@ class Jobs(Unprivileged):
             self.assertTrue(0 <= low <= shares[name] <= high <= 1, name)
 
     def test_two_workers_that_prepare(self):
-        clock, report = self.train("--workers", 2, "--steps", 60, "--prep", 200, "--repeat", 4)
+        clock, report = self.train("--workers", 2, "--steps", 60, "--prep", 100, "--repeat", 4)
         self.agrees(clock, report)
         self.assertEqual((report["loader"], report["method"]), ("workers", "sampled"))
         self.assertEqual(report["workers"]["count"], 2)
@@ -96,7 +96,7 @@ class Jobs(Unprivileged):
         self.assertLess(report["shares"]["fetch_stall"], POINTS)  # files are in the page cache
 
     def test_checkpoints(self):
-        clock, report = self.train("--workers", 1, "--steps", 300, "--prep", 4, "--repeat", 8, "--checkpoint-every", 25,
+        clock, report = self.train("--workers", 1, "--steps", 150, "--prep", 4, "--repeat", 8, "--checkpoint-every", 15,
                                    "--checkpoint-mb", 40, "--checkpoint", self.folder / "checkpoint.pt")
         self.agrees(clock, report)
         self.assertGreater(report["shares"]["checkpoint_stall"], 0.01)
@@ -121,7 +121,7 @@ class Jobs(Unprivileged):
         hidden = self.folder / "python3"
         shutil.copy(os.path.realpath(PYTHON), hidden)
         os.chmod(hidden, 0o711)
-        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 240, "--prep", 200, "--repeat", 4)
+        done = self.record(hidden, self.job, "--width", 16, "--workers", 2, "--steps", 240, "--seconds", 5, "--prep", 200, "--repeat", 4)
         report = self.report()
         self.agrees(json.loads(done.stdout.splitlines()[-1]), report)
         self.assertEqual(report["loader"], "workers")
@@ -134,7 +134,7 @@ class Jobs(Unprivileged):
         if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, cwd="/", check=False).returncode:
             self.skipTest("no user namespaces here")
         done = subprocess.run([*inside, self.program, "record", "-o", self.recording, "--", PYTHON, self.job, "--width",
-                               "16", "--workers", "2", "--steps", "120", "--prep", "100", "--repeat", "4"],
+                               "16", "--workers", "2", "--steps", "60", "--prep", "100", "--repeat", "4"],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200, cwd="/",
                               check=False)
         self.assertEqual(done.returncode, 0, done.stderr)

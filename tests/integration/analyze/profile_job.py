@@ -98,7 +98,7 @@ def served(dataset, native):
 def main():
     if KIND == "photographs":
         folder = sys.argv[4]
-        for i, content in enumerate(photographs(40)):
+        for i, content in enumerate(photographs(20)):
             with open(os.path.join(folder, f"{i:02d}.jpg"), "wb") as file:
                 file.write(content)
         return
@@ -107,7 +107,7 @@ def main():
         return
     folder = os.environ["DIESEL_PROFILE_FOLDER"]
     if KIND == "decode":
-        dataset = Decode(folder, photographs(32))
+        dataset = Decode(folder, photographs(8))
     elif KIND == "matrix":
         dataset = Matrix(folder, [os.urandom(20000)] * 32)
     else:

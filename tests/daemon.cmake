@@ -33,10 +33,11 @@ diesel_unit_test(ctl/tree USES diesel_mount diesel_dataset_write PkgConfig::fuse
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)
 diesel_script_test(integration mount_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount_hostile.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
-foreach(subject borrowed restored serving lifecycle damage digest hangs idle large limits knobs service shared shares decoded)
+foreach(subject borrowed restored serving lifecycle damage digest hangs idle large limits knobs service shared shares)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()
+diesel_torch_test(dieseld_decoded ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_decoded.py)
 diesel_script_test(integration dieseld_cores /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_limits.py Cores)
 diesel_script_test(integration dieseld_compressed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_dieseld_compressed.py)
 foreach(subject access opening)

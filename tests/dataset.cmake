@@ -9,8 +9,8 @@ foreach(case full limit refuse)
   diesel_script_test(fault dataset.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_faults.py ${case})
 endforeach()
 
-diesel_script_test(integration dataset.imagefolder
-  /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
+diesel_torch_test(dataset.imagefolder
+  ${CMAKE_SOURCE_DIR}/tests/integration/test_imagefolder.py)
 
 foreach(case kills flips)
   diesel_script_test(fault verbs.${case} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/dataset_verbs.py ${case})

@@ -10,7 +10,6 @@ import logging
 import os
 import pathlib
 import socket
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -19,6 +18,7 @@ from unittest import mock
 
 # Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack, support
+from forked import Script
 import numpy
 import torch
 
@@ -90,16 +90,17 @@ class FrameworkTest(unittest.TestCase):
         """Runs a case of this file in n processes, like torchrun. Returns the result of each."""
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as probe:
             port = probe.getsockname()[1]
-        processes = []
+        scripts = []
         for rank in range(n):
             env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_WORLD_SIZE": str(n),
                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-            processes.append(subprocess.Popen([sys.executable, __file__, case, str(self.path)], env=env, text=True,
-                                              stdout=subprocess.PIPE, cwd=self.folder))
+            with contextlib.chdir(self.folder):
+                scripts.append(Script(__file__, case, self.path, environment=env))
+            self.addCleanup(scripts[-1].end)
         results = []
-        for process in processes:
-            out = process.communicate(timeout=120)[0]
-            self.assertEqual(process.returncode, 0, out)
+        for script in scripts:
+            out, err = script.communicate()
+            self.assertEqual(script.returncode, 0, out + err)
             results.append(json.loads(out.strip().splitlines()[-1]))
         return results
 

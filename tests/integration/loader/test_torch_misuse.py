@@ -33,10 +33,14 @@ class Case(WorkersCase):
                               timeout=seconds, start_new_session=True, check=False)
         return done.returncode, done.stdout, done.stderr
 
-    def job(self, *arguments):
-        script = Script(__file__, "job", self.sets["equal"], *arguments)
+    def script(self, *words):
+        """Runs a script in a fork of Python. Returns the same."""
+        script = Script(*words)
         out, err = script.communicate()
         return script.returncode, out, err
+
+    def job(self, *arguments):
+        return self.script(__file__, "job", self.sets["equal"], *arguments)
 
 
 class CtrlC(Case):
@@ -72,7 +76,7 @@ class End(Case):
 
     def test_a_daemon_thread_in_the_loader_reaches_the_point_where_it_stops(self):
         """Exit waits for it longer than for a thread outside of the loader: the sleep is a busy machine."""
-        status, out, err = self.python("-c", f"""
+        status, out, err = self.script(f"""
 import atexit, threading, time
 entered, left = threading.Event(), []
 atexit.register(lambda: print(len(left)))  # runs after the loader's own
@@ -123,7 +127,7 @@ class Threads(Case):
                   "                                            multiprocessing_context={context!r})\n"
                   "    print(sum(len(batch) for batch in loader))\n")
         for context in ("fork", "spawn", "forkserver"):
-            status, out, err = self.python("-c", script.format(path=str(self.sets["equal"]), context=context))
+            status, out, err = self.script(script.format(path=str(self.sets["equal"]), context=context))
             if context == "fork":
                 self.assertEqual((status, err), (0, ""))
                 continue
@@ -167,7 +171,7 @@ thread.join()
     def test_a_main_without_a_file(self):
         for context in ("fork", "spawn", "forkserver"):
             with self.subTest(context=context):
-                status, out, err = self.python("-c", self.cell(context))
+                status, out, err = self.script(self.cell(context))
                 self.assertEqual((status, err), (0, ""))
                 lines = out.splitlines()
                 self.assertEqual(lines.pop(), "300")  # a function of a module works
@@ -177,7 +181,7 @@ thread.join()
                     self.assert_said([line.partition("RuntimeError ")[2] for line in lines], context)
 
     def test_a_number_that_is_the_daemons(self):
-        status, out, err = self.python("-c", self.cell("spawn", "auto"))
+        status, out, err = self.script(self.cell("spawn", "auto"))
         self.assertEqual((status, out), (0, "300\n" * 4), err)
         self.assert_said([line.rpartition("cannot be started: ")[2] for line in err.splitlines()], "spawn")
         self.assertEqual(len(err.splitlines()), 3, err)
@@ -223,7 +227,7 @@ for folder in {copies!r}:
 lengths = [sum(1 for _ in zip(*map(iter, loaders)))]
 print(lengths, len(loaders[0]))
 """
-        status, out, err = self.python("-c", program)
+        status, out, err = self.script(program)
         self.assertEqual((status, err), (0, ""))
         self.assertEqual(out, "[19] 19\n")
 

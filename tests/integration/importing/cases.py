@@ -203,11 +203,12 @@ class Parquet(Case):
         source = self.write(pa.table({"id": [1]}))
         (self.folder / "hide/pyarrow").mkdir(parents=True)
         (self.folder / "hide/pyarrow/__init__.py").write_text("raise ModuleNotFoundError('hidden', name='pyarrow')")
+        python = {"DIESEL_PYTHON": sys.executable}
         path = f"{self.folder}/hide:{os.environ['PYTHONPATH']}"
-        self.refuses("needs the Python package pyarrow, which .* lacks; run: .* -m pip install pyarrow", "pack", source, PYTHONPATH=path)
+        self.refuses("needs the Python package pyarrow, which .* lacks; run: .* -m pip install pyarrow", "pack", source, PYTHONPATH=path, **python)
         (self.folder / "hide/pyarrow/__init__.py").write_text("raise RuntimeError('does not fit')")
-        self.refuses("cannot import it .RuntimeError: does not fit.; run: .* -m pip install --upgrade pyarrow", "pack", source, PYTHONPATH=path)
-        self.refuses("lacks the Python package diesel_loader: run `export PYTHONPATH=/.*/client/python DIESEL_LIB=/.*/lib`", "pack", source, PYTHONPATH="")
+        self.refuses("cannot import it .RuntimeError: does not fit.; run: .* -m pip install --upgrade pyarrow", "pack", source, PYTHONPATH=path, **python)
+        self.refuses("lacks the Python package diesel_loader: run `export PYTHONPATH=/.*/client/python DIESEL_LIB=/.*/lib`", "pack", source, PYTHONPATH="", **python)
         self.refuses("cannot run /nope/python3", "pack", source, DIESEL_PYTHON="/nope/python3")
 
 

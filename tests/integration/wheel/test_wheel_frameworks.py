@@ -12,6 +12,7 @@ from dieseld_support import BIN
 from wheel_support import FRAMEWORKS, TORCHTITAN, VERSION, build, folder_with, kept_environment, pip, run
 
 HERE = pathlib.Path(__file__).resolve().parent
+FORK = "-I", "-S", HERE.parent / "forked.py", "run", "torch"
 LOOK = "import diesel_loader, torch; print(diesel_loader.__file__, diesel_loader.__version__, torch.__version__)"
 # torch's CPU build has no torchvision on PyPI; integration.torch_loader has it from the distribution.
 MAY_BE_MISSING = {"needs torchvision"}
@@ -26,9 +27,9 @@ class Frameworks(unittest.TestCase):
         done = pip(cls.python, "install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel)
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def passes(self, script, **environment):
-        done = run(self.python, HERE.parent / "loader" / script, "-v", DIESEL_BIN=os.path.abspath(BIN), HF_HUB_OFFLINE="1",
-                   TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="", **environment)
+    def passes(self, script, *path):
+        done = run(self.python, *FORK, HERE.parent / "loader" / script, "-v", DIESEL_BIN=os.path.abspath(BIN), HF_HUB_OFFLINE="1",
+                   TOKENIZERS_PARALLELISM="false", CUDA_VISIBLE_DEVICES="", PYTHONPATH=os.pathsep.join(map(str, (HERE.parent, *path))))
         said = done.stdout + done.stderr
         self.assertEqual(done.returncode, 0, said)
         self.assertRegex(done.stderr, r"\nRan [1-9]\d* tests")
@@ -54,12 +55,12 @@ class Frameworks(unittest.TestCase):
     def test_checkpoints(self):
         for subject in ("checkpoint", "checkpoint_faults", "checkpoint_ranks"):
             self.passes(f"../checkpoint/test_{subject}.py")
-        self.passes("../checkpoint/test_checkpoint_frameworks.py", PYTHONPATH=folder_with(self.python, *TORCHTITAN))
+        self.passes("../checkpoint/test_checkpoint_frameworks.py", folder_with(self.python, *TORCHTITAN))
 
     def test_transforms_in_dieseld_and_of_fields(self):
         folder = folder_with(self.python, "torchvision", TORCHVISION)   # apart, for the reason in torchvision_support.py
-        self.passes("test_native.py", PYTHONPATH=folder)
-        self.passes("../fields/test_fields_loader.py", PYTHONPATH=folder)
+        self.passes("test_native.py", folder)
+        self.passes("../fields/test_fields_loader.py", folder)
 
 
 if __name__ == "__main__":

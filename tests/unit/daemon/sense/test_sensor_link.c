@@ -95,7 +95,7 @@ static void say_ready(struct fixture *f)
 
 static void begin_watching(struct fixture *f)
 {
-	assert_false(link_tick(&f->sensor, NS_PER_S));
+	assert_false(link_tick(&f->sensor, 2 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	start_child(f, 5);
 	say_ready(f);
@@ -107,15 +107,15 @@ TEST_WITH(a_watcher_comes_and_goes, begin, end)
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
 
-	assert_false(link_tick(s, NS_PER_S));
+	assert_false(link_tick(s, 2 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	start_child(f, 5);
-	assert_false(link_tick(s, 2 * NS_PER_S)); /* the child still loads its programs */
+	assert_false(link_tick(s, 3 * NS_PER_S)); /* the child still loads its programs */
 	assert_int_equal(told(f), 0);
 	assert_int_equal(heard(f), 0);
 	say_ready(f);
 	assert_true(s->told.active);
-	assert_true(link_tick(s, 3 * NS_PER_S));
+	assert_true(link_tick(s, 4 * NS_PER_S));
 	assert_int_equal(heard(f), SENSOR_TICK);
 	link_stop(s);
 	assert_int_equal(told(f), FORK_SERVER_REST);
@@ -132,7 +132,7 @@ TEST_WITH(the_next_job_need_not_wait_for_the_last_watcher_s_end, begin, end)
 	begin_watching(f);
 	link_stop(s);
 	assert_int_equal(told(f), FORK_SERVER_REST);
-	assert_false(link_tick(s, 4 * NS_PER_S));
+	assert_false(link_tick(s, 5 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	keeper_says(f, (struct fork_server_news){.pid = 5}, NULL);
 	assert_int_equal(s->state, CHILD_STARTING);
@@ -149,9 +149,9 @@ TEST_WITH(the_first_job_is_left_alone_at_first, begin, end)
 	struct sensor *s = &f->sensor;
 
 	s->woken_ns = NS_PER_S;
-	assert_false(link_tick(s, NS_PER_S));
-	assert_int_equal(told(f), 0);
 	assert_false(link_tick(s, 2 * NS_PER_S));
+	assert_int_equal(told(f), 0);
+	assert_false(link_tick(s, 3 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 }
 
@@ -161,7 +161,7 @@ TEST_WITH(a_watcher_that_comes_too_late_ends, begin, end)
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
 
-	assert_false(link_tick(s, NS_PER_S));
+	assert_false(link_tick(s, 2 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	start_child(f, 5);
 	s->running = false;
@@ -180,17 +180,17 @@ TEST_WITH(a_watcher_that_is_needed_again_stays, begin, end)
 	struct fixture *f = *state;
 	struct sensor *s = &f->sensor;
 
-	assert_false(link_tick(s, NS_PER_S));
+	assert_false(link_tick(s, 2 * NS_PER_S));
 	start_child(f, 5);
 	s->running = false;
 	link_stop(s);
 	s->running = true;
-	assert_false(link_tick(s, 2 * NS_PER_S));
+	assert_false(link_tick(s, 3 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	say_ready(f);
 	assert_int_equal(heard(f), 0);
 	assert_true(s->told.active);
-	assert_true(link_tick(s, 3 * NS_PER_S));
+	assert_true(link_tick(s, 4 * NS_PER_S));
 }
 
 TEST_WITH(a_watcher_that_dies_is_replaced_by_its_keeper, begin, end)
@@ -203,7 +203,7 @@ TEST_WITH(a_watcher_that_dies_is_replaced_by_its_keeper, begin, end)
 	assert_false(s->told.active);
 	assert_int_equal(s->told.n_restarts, 1);
 	assert_non_null(strstr(s->told.why, "was ended by signal 9"));
-	assert_false(link_tick(s, 2 * NS_PER_S));
+	assert_false(link_tick(s, 3 * NS_PER_S));
 	assert_int_equal(told(f), 0);
 	start_child(f, 6);
 	say_ready(f);
@@ -218,7 +218,7 @@ TEST_WITH(a_watcher_that_may_not_load_programs_is_not_tried_again, begin, end)
 	struct sensor *s = &f->sensor;
 	const struct sensor_reply refused = {.type = SENSOR_REFUSED, .code = -EPERM, .why = "no right"};
 
-	assert_false(link_tick(s, NS_PER_S));
+	assert_false(link_tick(s, 2 * NS_PER_S));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	start_child(f, 5);
 	assert_int_equal(send(f->child, &refused, sizeof(refused), 0), sizeof(refused));

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET dieseld)
-  foreach(subject drop_in frameworks iterators loader membership misuse workers_order workers_number workers_faults workers_end workers_results
-    workers_messages)
+  foreach(subject drop_in frameworks iterators loader membership misuse)
     diesel_torch_test(torch_${subject} ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
+  endforeach()
+  foreach(subject order number faults end results messages) # they count processes and wait for them: each has a Python of its own
+    diesel_script_test(integration torch_workers_${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_workers_${subject}.py)
   endforeach()
   foreach(subject device native subset)
     diesel_torch_test(${subject} ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)

@@ -207,6 +207,7 @@ class Answers(http.server.BaseHTTPRequestHandler):
     """Answers every GET after some ms, like an object store."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its header
     body = os.urandom(SAMPLE)
 
     def do_GET(self):  # noqa: N802, the name is given

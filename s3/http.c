@@ -38,8 +38,6 @@ struct exchange {
 
 /* libcurl is loaded when a bucket is opened, and not linked: it brings thirty libraries, whose start takes
  * longer than most verbs. */
-#define LIBRARY "libcurl.so.4"
-#define PACKAGE "libcurl4"
 #define FUNCTIONS(F)                                                                                         \
 	F(easy_cleanup)                                                                                      \
 	F(easy_getinfo)                                                                                      \
@@ -59,7 +57,7 @@ static bool loaded;
 
 static void load(void)
 {
-	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+	void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
 	if (!library)
 		return;
@@ -76,7 +74,7 @@ int http_load(struct error *err)
 {
 	pthread_once(&once, load);
 	return loaded ? 0
-		      : error_set(err, -EIO, "there is no usable " LIBRARY "; install the package " PACKAGE);
+		      : error_set(err, -EIO, "there is no usable libcurl.so.4; install the package libcurl4");
 }
 
 void http_close(struct bucket *b)

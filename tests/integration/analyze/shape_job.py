@@ -197,9 +197,8 @@ def slow_down():
 def main():
     shape, source, workers = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0
     torch.set_num_threads(1)
-    if shape != "sqpoll":  # here the report finds too few waits for the disk unless OpenBLAS's threads spin
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL("libblas.so.3").openblas_set_num_threads(1)
+    with contextlib.suppress(AttributeError, OSError):  # OpenBLAS's other threads would spin
+        ctypes.CDLL("libblas.so.3").openblas_set_num_threads(1)
     model = torch.nn.Sequential(torch.nn.Linear(12288, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
     samples = Samples(shape, source)
     warm_up(model)

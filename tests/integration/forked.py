@@ -37,7 +37,7 @@ def _connected(imported):
     """Returns a connection to the Python that has imported these modules."""
     loaded = [(name, value) for name, value in sorted(os.environ.items()) if name.startswith(READ_ON_LOAD)]
     folder, name = os.path.realpath(f"{BUILD}/forks"), zlib.crc32(json.dumps([sys.executable, imported, loaded]).encode())
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(folder, 0o700, exist_ok=True)  # who connects runs code as this user
     path, channel = f"{folder}/{name:08x}", socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with _alone(path), _address(path) as address:
         try:

@@ -9,7 +9,7 @@
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
-#define ENDS_MIN     2 /* minimum sleeps of the trainer that a feeder ends; one may be chance */
+#define ENDS_MIN     2 /* minimum steps in which a feeder ends a sleep of the trainer; one may be chance */
 #define CALLS_MIN    2 /* minimum naps and reads; computing threads have none of them */
 #define STAGES_RATIO 8 /* a reader that ends a sleep of the trainer in under 1/8 of steps feeds a thread */
 #define STEPS_MIN    3 /* minimum steps in which a pipe is read */
@@ -65,18 +65,27 @@ static bool runs_python(const struct stack_samples *samples, const struct timeli
 	return false;
 }
 
+/* Returns the number of steps in which the thread ended a sleep of the trainer; without steps, the number of
+ * sleeps. A thread that lives for one step, as for one save, wakes the trainer often, but feeds nothing.
+ * Sleeps that signals cannot end are for locks of the kernel, such as that of the process's memory. */
 static size_t n_ended_by(const struct timeline *timeline, const struct roles *roles,
 			 const struct timeline_thread *thread)
 {
 	const struct timeline_thread *trainer = roles->trainer;
-	size_t n = 0;
+	size_t n = 0, last = SIZE_MAX;
 
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
+		size_t step;
 
-		n += off->waker_tid == thread->tid && in_training(trainer, off->waking_ns) &&
-		     timeline_find(timeline, off->waker_tid, off->waking_ns) == thread &&
-		     !gil_waits(&roles->gil, trainer, off);
+		if (off->waker_tid != thread->tid || !in_training(trainer, off->waking_ns) ||
+		    timeline_off_blocks(off) ||
+		    timeline_find(timeline, off->waker_tid, off->waking_ns) != thread ||
+		    gil_waits(&roles->gil, trainer, off))
+			continue;
+		step = sorted_count(trainer->n_steps, k, trainer->steps[k] <= off->waking_ns);
+		n += step != last || !trainer->n_steps;
+		last = step;
 	}
 	return n;
 }

@@ -112,6 +112,27 @@ static void lock_steps(uint64_t operation, uint64_t ticks)
 	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
 }
 
+/* A save starts a thread, for which the trainer waits several times before it goes on. */
+TEST(a_thread_of_one_step_is_no_loader)
+{
+	script_reset();
+	script_fork(&s, TRAINER, LOADER, 0);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_step(&s, TRAINER, tick);
+		for (uint64_t at = tick + 100; i == 4 && at < tick + 900; at += 200) {
+			sleep_on(TRAINER, at, at + 100, QUEUE_WORD, WAIT_FOREVER, 0, LOADER);
+			wake(LOADER, at + 100, QUEUE_WORD);
+			sleep_on(LOADER, at + 102, at + 150, QUEUE_WORD + 64, WAIT_TIMED, 0, TRAINER);
+		}
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
+	assert_int_not_equal(analysis->job.loader, LOADER_THREADS);
+	assert_in_range(analysis->n_steps, STEPS - 1, STEPS);
+}
+
 TEST(trainer_waits_for_the_lock)
 {
 	script_reset();

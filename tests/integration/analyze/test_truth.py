@@ -5,16 +5,14 @@ import os
 import pathlib
 import pwd
 import shutil
-import socketserver
 import subprocess
 import sys
 import tempfile
 import textwrap
-import threading
 import unittest
 
 from common.commands import needs
-from forked import Script
+import forked
 
 needs("torch")
 
@@ -66,17 +64,6 @@ for batch in DataLoader(Numbers(), batch_size=4):
     time.sleep(0.005)
 """
 
-# In place of a Python that takes seconds to import torch, diesel-analyze starts this, which has the test run the script.
-CLIENT = """
-import json, os, socket, sys
-with socket.socket(socket.AF_UNIX) as test, test.makefile("rw") as channel:
-    test.connect(sys.argv[1])
-    print(json.dumps([sys.argv[2:], dict(os.environ)]), file=channel, flush=True)
-    status, said = json.loads(channel.readline())
-sys.stderr.write(said)
-sys.exit(status)
-"""
-
 # Makes a fork that has imported torch like a Python that starts: it imports the clock, and after it the loader that the clock waits for.
 START = """
 import importlib, os, runpy, sys
@@ -93,29 +80,12 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def start(words, environment):
     """Returns the status, the output and the errors of a script."""
-    job = Script(START, *words, environment=environment, imported="torch")
+    job = forked.Script(START, *words, environment=environment, imported="torch")
     out, err = job.communicate()
     return job.returncode, out, err
 
 
-class Starts(socketserver.StreamRequestHandler):
-    def handle(self):
-        status, _, err = start(*json.loads(self.rfile.readline()))
-        self.wfile.write(json.dumps([status, err]).encode() + b"\n")
-
-
 class Jobs(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.starts = socketserver.UnixStreamServer(folder.name + "/socket", Starts)
-        thread = threading.Thread(target=cls.starts.serve_forever)
-        thread.start()
-        cls.addClassCleanup(cls.starts.server_close)
-        cls.addClassCleanup(thread.join)
-        cls.addClassCleanup(cls.starts.shutdown)
-
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-truth-", dir="/var/tmp"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
@@ -126,7 +96,8 @@ class Jobs(unittest.TestCase):
             (self.data / f"{i:03d}.bin").write_bytes(os.urandom(4096))
 
     def warm(self, *words):
-        return [sys.executable, "-I", "-S", "-c", CLIENT, self.starts.server_address, *map(str, words)]
+        """Returns the command of a script, for a fork in place of a Python that takes seconds to import torch."""
+        return [sys.executable, "-I", "-S", forked.__file__, "run", "torch", "-c", START, *map(str, words)]
 
     def words(self, workers=1, epochs=1):
         return [str(self.job), str(self.data), str(workers), str(epochs), str(self.log)]

@@ -259,7 +259,7 @@ char *words_trust(char *buffer, size_t size, const struct analysis *analysis)
 	bool by_waits = analysis->counted == COUNTED_WAITS || analysis->counted == COUNTED_LAUNCHES;
 
 	buffer[0] = '\0';
-	if (!analysis->sampled.is && by_waits)
+	if (by_waits)
 		append(buffer, size, "about %zu steps counted by %s, ", analysis->n_steps,
 		       analysis_counted_name(analysis->counted));
 	else if (!analysis->sampled.is)

@@ -251,8 +251,7 @@ double analysis_share_ratio(const struct analysis *analysis, enum analysis_share
  * observed_ns if there are no steady steps. */
 double analysis_steady_ratio(const struct analysis *analysis, enum analysis_share share);
 
-/* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "replay", "high"; COUNTED_NONE: NULL.
- */
+/* Names as in the JSON report: "fetch_stall", "fetch-bound", "workers", "high"; of COUNTED_NONE: NULL. */
 const char *analysis_verdict_name(enum analysis_verdict verdict);
 const char *analysis_loader_name(enum analysis_loader loader);
 const char *analysis_method_name(enum analysis_method method);

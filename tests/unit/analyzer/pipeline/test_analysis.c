@@ -17,7 +17,7 @@ static void script_reset(void)
  * At 0 the worker reads the index, from 5 to 605 the file, and from 605 to 805 it computes. At 810 the result
  * is written and the trainer woken, at 850 next() returns, at 900 is the backward pass, at 1000 the next
  * wait. */
-static void loader_steps(uint64_t begin_tick, unsigned int n)
+static void worker_steps(uint64_t begin_tick, unsigned int n, bool backward)
 {
 	for (unsigned int i = 0; i < n; i++) {
 		uint64_t tick = begin_tick + 1000 * i;
@@ -28,26 +28,23 @@ static void loader_steps(uint64_t begin_tick, unsigned int n)
 		script_off(&s, WORKER, tick + 811, tick + 998, tick + 998, 1, REQUESTER);
 		script_call(&s, WORKER, tick + 810, tick + 999, SYS_poll, EVENT_FILE_FIFO, INDEX_PIPE, 1);
 		script_next(&s, 0, tick, tick + 810, tick + 850);
-		script_step(&s, TRAINER, tick + 900);
+		if (backward)
+			script_step(&s, TRAINER, tick + 900);
 		script_request(&s, 0, tick + 860);
 	}
 	script_exit(&s, TRAINER, begin_tick + 1000 * n + 500);
+}
+
+static void loader_steps(uint64_t begin_tick, unsigned int n)
+{
+	worker_steps(begin_tick, n, true);
 }
 
 /* The probe in PyTorch came after the job's passes, or the job does not train with PyTorch. */
 TEST(without_backward_passes_data_waits_are_counted)
 {
 	script_reset();
-	for (unsigned int i = 0; i < STEPS; i++) {
-		uint64_t tick = 1000 * i;
-
-		script_take_index(&s, 0, tick);
-		script_read_file(&s, WORKER, tick + 5, tick + 605);
-		script_give_result(&s, 0, tick + 805, tick + 810);
-		script_next(&s, 0, tick, tick + 810, tick + 850);
-		script_request(&s, 0, tick + 860);
-	}
-	script_exit(&s, TRAINER, 1000 * STEPS);
+	worker_steps(0, STEPS, false);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->counted, COUNTED_WAITS);
 	assert_in_range(analysis->n_steps, STEPS - 1, STEPS);

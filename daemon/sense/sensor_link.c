@@ -16,7 +16,7 @@
 #include "lib/log.h"
 
 #define REFUSED_NS (60 * NS_PER_S) /* pause before trying again if the child was refused */
-/* Loading the programs takes about 0.1 s of CPU time, which a job's first chunks and batches need more
+/* Loading the programs takes 0.1 to 0.2 s of CPU time, which a job's first chunks and batches need more
  * urgently. A job that ends within two ticks has no use for them. */
 #define START_DELAY_NS (3 * NS_PER_S / 2)
 /* Time without an answer, in seconds, after which a watcher counts as impossible to kill. The keeper kills

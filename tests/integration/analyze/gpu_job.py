@@ -2,7 +2,7 @@
 """A training loop on the stand-in libcuda that keeps its own clock: JSON on standard output, one line per process.
 
 gpu_job.py LIBCUDA LIBDIESEL STEPS WAIT_MS LAUNCHES [sync NAME] [copy_in_next] [copy_after NAME] [other_thread]
-    [no_sync] [fork N] [wait_for_input] [unmarked]
+    [no_sync] [fork N] [wait_for_input] [unmarked] [unrecorded]
 
 In a step, next() (marked as libdiesel's loaders do, except with unmarked) sleeps WAIT_MS. Then LAUNCHES kernels are
 launched, and a synchronisation waits for them. stall: time in next(). sync: time in the synchronisations outside of next(). LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
@@ -22,12 +22,19 @@ def value(words, name, default=None):
     return words[words.index(name) + 1] if name in words else default
 
 
+def probed(function):
+    """Returns whether the function begins with a breakpoint, perhaps behind an ENDBR64."""
+    code = ctypes.string_at(ctypes.cast(function, ctypes.c_void_p).value, 5)
+    return 0xcc in (code[0], code[4] if code.startswith(b"\xf3\x0f\x1e\xfa") else 0)
+
+
 def await_probes(functions):
-    """Returns when each function begins with a breakpoint, or after half a second: nobody may record this process."""
-    first = [ctypes.cast(ctypes.cast(function, ctypes.c_void_p), ctypes.POINTER(ctypes.c_ubyte)) for function in functions]
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end and not all(byte[0] == 0xcc for byte in first):
-        time.sleep(0.005)
+    """Does not sleep meanwhile: a job that naps time and again waits for data."""
+    end = time.monotonic() + 30
+    while not all(map(probed, functions)):
+        if time.monotonic() > end:
+            sys.exit("gpu_job.py: there are no probes after 30 s")
+        os.sched_yield()
     time.sleep(0.02)  # the programs follow the breakpoints
 
 
@@ -83,10 +90,9 @@ def main():
             cuda.cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
         print("ready", flush=True)
         sys.stdin.readline()
-    elif "unmarked" in words:
-        time.sleep(0.3)
-    else:
-        await_probes([diesel.diesel_mark, *(getattr(cuda, name) for name in PROBED if cuda)])
+    elif "unrecorded" not in words:
+        called = {*PROBED, value(words, "sync"), value(words, "copy_after")} - {None}
+        await_probes([*([] if "unmarked" in words else [diesel.diesel_mark]), *(getattr(cuda, name) for name in called if cuda)])
     stop = threading.Event()
     threads = []
     if "other_thread" in words:
@@ -96,7 +102,7 @@ def main():
     for _ in range(int(value(words, "fork", 0))):
         pid = os.fork()
         if not pid:
-            time.sleep(0.3)  # a child has probes of its own, and its parent's breakpoints hide when they come
+            time.sleep(1)  # a child has probes of its own, and its parent's breakpoints hide when they come
             train(*arguments)
             os._exit(0)
         children.append(pid)

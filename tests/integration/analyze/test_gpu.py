@@ -235,9 +235,11 @@ class Processes(Gpu):
         self.check_sync(clocks[report["job"]["trainer_tgid"]], report)
 
     def test_two_jobs_only_one_recorded(self):
-        other = subprocess.Popen([sys.executable, JOB, standin(), DIESEL, "100", "2", "5"], stdout=subprocess.DEVNULL)
+        other = subprocess.Popen([sys.executable, JOB, standin(), DIESEL, "100000", "2", "5", "unrecorded"])
+        self.addCleanup(other.wait)
+        self.addCleanup(other.kill)
         clock, report = self.job(DIESEL_STANDIN_WAIT="block")
-        other.wait()
+        self.assertIsNone(other.poll())
         self.check_sync(clock, report)
         self.check_count(report["gpu"]["launches"], 300, 10)
         self.assertEqual([e.tgid for e in s.Recording(self.path).of(s.GPU_TOTALS)], [clock["pid"]])

@@ -45,17 +45,6 @@ class House(unittest.TestCase):
         self.assertEqual([f"{path.relative_to(ROOT)}: {files}" for path, files in n.items()
                           if files > SPACE_MAX], [])
 
-    def test_tests_with_threads_are_listed(self):
-        """Tests with threads also run with ThreadSanitizer."""
-        text = re.search(r"set\(with_threads([^)]*)\)", (ROOT / "tests" / "CMakeLists.txt").read_text())[1]
-        listed = subprocess.run(["ctest", "-N", "-L", "^unit$"], cwd=BIN.parent, capture_output=True, text=True, check=True).stdout
-        names = re.findall(r": unit\.([a-z0-9]+\.[a-z0-9_]+)$", listed, re.MULTILINE)
-        self.assertGreater(len(names), 100)
-        symbols = subprocess.run(["nm", "--dynamic", "--undefined-only", "--print-file-name", *(f"test_{name.replace('.', '_')}" for name in names)],
-                                 cwd=BIN, capture_output=True, text=True, check=True).stdout
-        with_threads = set(re.findall(r"^test_(.*): +U pthread_create", symbols, re.MULTILINE))
-        self.assertEqual([name for name in names if (name in text.split()) != (name.replace(".", "_") in with_threads)], [])
-
     def test_what_skips_with_a_sanitizer_runs_without_one(self):
         """./dev test runs most tests once, so a part of a test that skips with a sanitizer is a test of its own: see tests/asan/tests.cmake."""
         found = {path.name for folder in ("integration", "fault") for path in (ROOT / "tests" / folder).rglob("*.py")

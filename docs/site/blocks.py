@@ -149,12 +149,14 @@ def change(path, diff):
 
 
 @contextlib.contextmanager
-def ran(path):
-    """Returns the page, once its commands have run."""
+def ran(path, python=None):
+    """Returns the page, once its commands have run. python: the program to use as python3."""
     with tempfile.TemporaryDirectory(prefix="diesel-docs-", ignore_cleanup_errors=True) as name:
         folder, tools = pathlib.Path(name, "page"), pathlib.Path(name, "tools")
         folder.mkdir()
         tools.mkdir(mode=0o700)
+        if python:
+            (tools / "python3").symlink_to(python)
         page = Page(path, folder, tools)
         try:
             page.text = STEP.sub(page.step, page.text)

@@ -69,11 +69,11 @@ def _start(path, address, imported):
                        stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[listener.fileno()])
 
 
-def _asked(script, arguments, descriptors, *, imported, environment=None, path):
+def _asked(script, arguments, descriptors, *, is_file, imported, environment=None, path):
     """Has a script forked, which waits for a word. descriptors: its first three. Returns (connection, process id)."""
     umask = os.umask(0)
     os.umask(umask)
-    request = {"script": os.fspath(script), "arguments": list(map(str, arguments)), "environment": dict(environment or os.environ),
+    request = {"script": os.fspath(script), "is_file": is_file, "arguments": list(map(str, arguments)), "environment": dict(environment or os.environ),
                "folder": os.getcwd(), "umask": umask, "path": path}
     channel = _connected(imported)
     socket.send_fds(channel, [json.dumps(request).encode()], descriptors)
@@ -88,7 +88,7 @@ def _heard(channel):
 
 
 class Script:
-    """A running script: the path of a file, or code. environment: all of its variables. pid: of its process, in a group of its own.
+    """A running script: the path of a file, or lines of code. environment: all of its variables. pid: of its process, in a group of its own.
 
     imported: the modules that its Python has imported. held: the script does not begin before go()."""
 
@@ -97,7 +97,8 @@ class Script:
         self._ends = [read for read, _ in pipes]
         theirs = [os.open(os.devnull, os.O_RDONLY), *(write for _, write in pipes)]
         try:
-            self._channel, self.pid = _asked(script, arguments, theirs, imported=imported, environment=environment, path=sys.path)
+            self._channel, self.pid = _asked(script, arguments, theirs, is_file="\n" not in os.fspath(script), imported=imported,
+                                             environment=environment, path=sys.path)
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
@@ -145,11 +146,12 @@ class Script:
 
 def run(imported, script, *arguments):
     """Runs a script, or -c and code, in the place of this process."""
-    if script == "-c":
+    is_file = script != "-c"
+    if not is_file:
         script, *arguments = arguments
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     path = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    channel, _ = _asked(script, arguments, (0, 1, 2), imported=imported, path=path)
+    channel, _ = _asked(script, arguments, (0, 1, 2), is_file=is_file, imported=imported, path=path)
     channel.send(b"\n")
     status = os.waitstatus_to_exitcode(int(_heard(channel)))
     if status < 0:
@@ -212,7 +214,7 @@ def become(request, descriptors, channel):
     os.umask(request["umask"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    script, is_file, main = request["script"], "\n" not in request["script"], vars(sys.modules["__main__"])
+    script, is_file, main = request["script"], request["is_file"], vars(sys.modules["__main__"])
     sys.argv = [script if is_file else "-c", *request["arguments"]]
     first = [*([os.path.dirname(script)] if is_file else []), *request["path"]]
     sys.path[:] = [*first, *(entry for entry in sys.path[1:] if entry not in first)]

@@ -21,6 +21,9 @@ import printed_lines  # noqa: E402
 from generate import FENCE  # noqa: E402
 
 LINK = re.compile(r"\]\(([^()\s]+)\)")
+FORKED = f"""#!/bin/sh
+DIESEL_BIN={BIN} exec {sys.executable} -I -S {ROOT}/tests/integration/forked.py run torch "$@"
+"""
 READ = re.compile(r'getenv\("((?:DIESEL|AWS)_\w+)"\)|environ(?:\.get\(|\[)"(DIESEL_\w+)"')
 
 
@@ -117,8 +120,11 @@ class Docs(unittest.TestCase):
 class Blocks(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
     def test_a_page_prints_what_it_shows(self):
+        python = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()), "python3")
+        python.write_text(FORKED)
+        python.chmod(0o755)
         for name in ("get-started/install", "how-to/checkpoints", "how-to/share-a-cluster", "tutorials/a-codec"):
-            with self.subTest(page=name), blocks.ran(ROOT / "docs" / f"{name}.md") as page:
+            with self.subTest(page=name), blocks.ran(ROOT / "docs" / f"{name}.md", python) as page:
                 self.assertEqual(page.wrong, [])
 
     def run_page(self, text):

@@ -49,5 +49,5 @@ diesel_script_test(integration phases /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DI
 set_property(TEST integration.phases APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
 diesel_script_test(integration hostile_job /usr/bin/python3 ${CMAKE_CURRENT_SOURCE_DIR}/integration/probes/test_hostile_job.py)
 set_property(TEST integration.hostile_job APPEND PROPERTY ENVIRONMENT "DIESEL_STANDIN=${CMAKE_BINARY_DIR}/standin")
-diesel_clock_tests(integration.gpu integration.phases ALONE)
-diesel_clock_tests(integration.checkpoints ALONE)
+diesel_clock_tests(integration.gpu ALONE)
+diesel_clock_tests(integration.checkpoints integration.phases)

@@ -105,7 +105,7 @@ enum request_result {
 	REQUEST_EXISTS,      /* 412 for a conditional request */
 	REQUEST_PAST_END,    /* 416 */
 };
-/* Loads what requests need. -EIO: not installed. */
+/* Loads what requests need. -ELIBACC: not installed; -EIO. */
 int http_load(struct error *err);
 void http_close(struct bucket *b);
 int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);

@@ -2,7 +2,6 @@
 /* Sends signed requests by libcurl, repeats them until they are answered, and describes failures in words. */
 #include "bucket_private.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/library.h"
 #include "lib/text.h"
 
 #define CONNECT_TIMEOUT_S 10
@@ -52,29 +52,27 @@ static struct {
 #undef MEMBER
 } libcurl;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool loaded;
+#define ROW(name) {"curl_" #name, &libcurl.name, true},
+static const struct library_function functions[] = {FUNCTIONS(ROW)};
+
+static struct error failure;
 
 static void load(void)
 {
-	void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-
-	if (!library)
-		return;
-#define LOAD(name)                                                                                           \
-	*(void **)&libcurl.name = dlsym(library, "curl_" #name);                                             \
-	if (!libcurl.name)                                                                                   \
-		return;
-	FUNCTIONS(LOAD)
-#undef LOAD
-	loaded = libcurl.global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+	if (library_load("libcurl.so.4", "libcurl4", functions, sizeof(functions) / sizeof(functions[0]),
+			 &failure) == 0 &&
+	    libcurl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+		error_set(&failure, -EIO, "libcurl.so.4 does not start");
 }
 
 int http_load(struct error *err)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
 	pthread_once(&once, load);
-	return loaded ? 0
-		      : error_set(err, -EIO, "there is no usable libcurl.so.4; install the package libcurl4");
+	if (failure.code < 0 && err)
+		*err = failure;
+	return failure.code;
 }
 
 void http_close(struct bucket *b)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyzer/nvml.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -9,6 +8,7 @@
 #include <stdlib.h>
 
 #include "lib/error.h"
+#include "lib/library.h"
 #include "lib/proc.h"
 
 #define LIBRARY       "libnvidia-ml.so.1"
@@ -41,7 +41,6 @@ _Static_assert(sizeof(struct nvml_usage) == 8, "NVML's");
 _Static_assert(sizeof(struct nvml_process) == 24, "NVML's, from _v2 on");
 
 struct nvml {
-	void *library;
 	nvml_result (*init)(void);
 	nvml_result (*shutdown)(void);
 	const char *(*error_string)(nvml_result);
@@ -57,42 +56,36 @@ struct nvml {
 	bool ready;
 };
 
-/* POSIX allows storing a function pointer from dlsym() this way. */
-static void *symbol(const struct nvml *nvml, const char *name)
+static int functions_load(struct nvml *nvml, struct error *err)
 {
-	return dlsym(nvml->library, name);
-}
+	const struct library_function functions[] = {
+	    {"nvmlInit_v2", &nvml->init, true},
+	    {"nvmlShutdown", &nvml->shutdown, true},
+	    {"nvmlErrorString", &nvml->error_string, false},
+	    {"nvmlDeviceGetCount_v2", &nvml->device_count, true},
+	    {"nvmlDeviceGetHandleByIndex_v2", &nvml->device, true},
+	    {"nvmlDeviceGetUtilizationRates", &nvml->usage, true},
+	    {"nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes, false},
+	    {"nvmlDeviceGetName", &nvml->name, false},
+	    {"nvmlDeviceGetMemoryInfo", &nvml->memory, false},
+	    {"nvmlDeviceGetPowerUsage", &nvml->power, false},
+	};
 
-static bool symbols_find(struct nvml *nvml)
-{
-	*(void **)&nvml->init = symbol(nvml, "nvmlInit_v2");
-	*(void **)&nvml->shutdown = symbol(nvml, "nvmlShutdown");
-	*(void **)&nvml->error_string = symbol(nvml, "nvmlErrorString");
-	*(void **)&nvml->device_count = symbol(nvml, "nvmlDeviceGetCount_v2");
-	*(void **)&nvml->device = symbol(nvml, "nvmlDeviceGetHandleByIndex_v2");
-	*(void **)&nvml->usage = symbol(nvml, "nvmlDeviceGetUtilizationRates");
-	*(void **)&nvml->processes = symbol(nvml, "nvmlDeviceGetComputeRunningProcesses_v3");
-	*(void **)&nvml->name = symbol(nvml, "nvmlDeviceGetName");
-	*(void **)&nvml->memory = symbol(nvml, "nvmlDeviceGetMemoryInfo");
-	*(void **)&nvml->power = symbol(nvml, "nvmlDeviceGetPowerUsage");
-	return nvml->init && nvml->shutdown && nvml->device_count && nvml->device && nvml->usage;
+	return library_load(LIBRARY, NULL, functions, sizeof(functions) / sizeof(functions[0]), err);
 }
 
 int nvml_open(struct nvml **ret_nvml, struct error *err)
 {
 	struct nvml *nvml = calloc(1, sizeof(*nvml));
 	nvml_result result;
+	int r;
 
 	if (!nvml)
 		return error_set(err, -ENOMEM, "no memory for NVML");
-	nvml->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-	if (!nvml->library) {
+	r = functions_load(nvml, err);
+	if (r < 0) {
 		nvml_close(nvml);
-		return error_set(err, -ENOENT, "there is no " LIBRARY);
-	}
-	if (!symbols_find(nvml)) {
-		nvml_close(nvml);
-		return error_set(err, -EIO, LIBRARY " lacks functions that every driver since 2013 has");
+		return r;
 	}
 	result = nvml->init();
 	if (result != NVML_SUCCESS) {
@@ -112,8 +105,6 @@ struct nvml *nvml_close(struct nvml *nvml)
 		return NULL;
 	if (nvml->ready)
 		nvml->shutdown();
-	if (nvml->library)
-		dlclose(nvml->library);
 	free(nvml);
 	return NULL;
 }

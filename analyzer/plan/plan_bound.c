@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,19 +6,18 @@
 #include "analyzer/plan.h"
 #include "lib/cleanup.h"
 #include "lib/error.h"
+#include "lib/library.h"
 #include "plan_options.h"
 
 /* COIN-OR's solver of linear programmes. It is loaded when needed, and not linked, because few users of the
  * program need it, and it brings a BLAS with it. */
 #define LIBRARY "libClp.so.1"
-#define PACKAGE "coinor-libclp1"
 
 #define CLP_OPTIMAL  0
 #define CLP_MAXIMIZE (-1.0)
 
 /* The part of Clp_C_Interface.h that is used. CoinBigIndex is int, as Clp is packaged. */
 struct clp {
-	void *library;
 	void *(*new_model)(void);
 	void (*delete_model)(void *model);
 	void (*set_log_level)(void *model, int level);
@@ -32,29 +30,21 @@ struct clp {
 	double (*objective_value)(void *model);
 };
 
-static void clp_close(struct clp *clp)
+static int clp_load(struct clp *clp, struct error *err)
 {
-	if (clp->library)
-		dlclose(clp->library);
-}
+	const struct library_function functions[] = {
+	    {"Clp_newModel", &clp->new_model, true},
+	    {"Clp_deleteModel", &clp->delete_model, true},
+	    {"Clp_setLogLevel", &clp->set_log_level, true},
+	    {"Clp_setOptimizationDirection", &clp->set_direction, true},
+	    {"Clp_loadProblem", &clp->load, true},
+	    {"Clp_initialSolve", &clp->solve, true},
+	    {"Clp_status", &clp->status, true},
+	    {"Clp_objectiveValue", &clp->objective_value, true},
+	};
 
-static int clp_open(struct clp *clp, struct error *err)
-{
-	clp->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-	if (!clp->library)
-		return error_set(err, -ENOENT, "there is no " LIBRARY "; install the package " PACKAGE);
-	*(void **)&clp->new_model = dlsym(clp->library, "Clp_newModel");
-	*(void **)&clp->delete_model = dlsym(clp->library, "Clp_deleteModel");
-	*(void **)&clp->set_log_level = dlsym(clp->library, "Clp_setLogLevel");
-	*(void **)&clp->set_direction = dlsym(clp->library, "Clp_setOptimizationDirection");
-	*(void **)&clp->load = dlsym(clp->library, "Clp_loadProblem");
-	*(void **)&clp->solve = dlsym(clp->library, "Clp_initialSolve");
-	*(void **)&clp->status = dlsym(clp->library, "Clp_status");
-	*(void **)&clp->objective_value = dlsym(clp->library, "Clp_objectiveValue");
-	if (!clp->new_model || !clp->delete_model || !clp->set_log_level || !clp->set_direction ||
-	    !clp->load || !clp->solve || !clp->status || !clp->objective_value)
-		return error_set(err, -EIO, LIBRARY " lacks functions of its C interface");
-	return 0;
+	return library_load(LIBRARY, "coinor-libclp1", functions, sizeof(functions) / sizeof(functions[0]),
+			    err);
 }
 
 /*
@@ -167,10 +157,10 @@ static int solve(const struct clp *clp, const struct programme *lp, double *ret_
 int plan_bound(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs,
 	       const struct plan *plan, double *ret_total, struct error *err)
 {
-	_cleanup_(clp_close) struct clp clp = {0};
 	_cleanup_(programme_free) struct programme lp = {0};
+	struct clp clp;
 	struct plan_table table;
-	int r = clp_open(&clp, err);
+	int r = clp_load(&clp, err);
 
 	if (r < 0)
 		return r;

@@ -30,7 +30,7 @@ struct nvml_gpu {
 	size_t n_pids;
 };
 
-/* Loads and initialises NVML. -ENOENT: no such library; -EIO: the library does not work (err has its text).
+/* Loads and initialises NVML. -ELIBACC: no such library; -EIO: the library does not work (err has its text).
  */
 int nvml_open(struct nvml **ret_nvml, struct error *err);
 struct nvml *nvml_close(struct nvml *nvml);

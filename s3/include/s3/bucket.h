@@ -26,7 +26,7 @@
 struct bucket;
 
 /* Opens a bucket, without a request. url: s3://BUCKET[/PREFIX]. -EINVAL: invalid URL; -EACCES: no
- * credentials; -EIO: libcurl is not installed. */
+ * credentials; -ELIBACC: libcurl is not installed; -EIO. */
 int bucket_open(const char *url, struct bucket **ret, struct error *err);
 void bucket_close(struct bucket *b); /* accepts NULL */
 

@@ -118,7 +118,7 @@ void plan_free(struct plan *plan);
 /*
  * Returns an upper limit on the total of any plan of the jobs that do not wait in `plan`, and in which none
  * is slower than with its proportional share. It is the optimum of a linear programme: all nodes of a kind
- * are one large node, and a job may have parts of several shares. -ENOENT: this system has no libClp.so.1
+ * are one large node, and a job may have parts of several shares. -ELIBACC: this system has no libClp.so.1
  * (COIN-OR). -ENOMEM, -EIO.
  */
 int plan_bound(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs,

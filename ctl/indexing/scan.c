@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scan.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -10,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "ctl/archive/libarchive.h"
 #include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/clock.h"
@@ -48,7 +47,7 @@ static la_ssize_t on_read(struct archive *archive, void *user, const void **data
 		r = error_set(&s->error, -ESTALE,
 			      "%s changed while it was being indexed: run the command again", s->name);
 	if (r < 0) {
-		archive_set_error(archive, -r, "%s", s->error.text);
+		libarchive.set_error(archive, -r, "%s", s->error.text);
 		return ARCHIVE_FATAL;
 	}
 	s->position += n;
@@ -72,7 +71,7 @@ static la_int64_t on_skip(struct archive *archive, void *user, la_int64_t bytes)
 static int bad(const struct shard_scan *s, struct archive_entry *entry, const char *what, struct error *err)
 {
 	char text[200];
-	const char *path = entry ? archive_entry_pathname(entry) : NULL;
+	const char *path = entry ? libarchive.entry_pathname(entry) : NULL;
 
 	text_printable(text, sizeof(text), path ? path : "", path ? strlen(path) : 0);
 	return error_set(err, -EBADMSG, "%s: '%s' %s", s->name, text, what);
@@ -148,35 +147,35 @@ static int add_field(struct shard_scan *s, struct archive_entry *entry, const ch
 
 static const char *why_not(struct archive_entry *entry)
 {
-	if (archive_entry_hardlink(entry) || archive_entry_filetype(entry) == AE_IFLNK)
+	if (libarchive.entry_hardlink(entry) || libarchive.entry_filetype(entry) == AE_IFLNK)
 		return "is a link: make the shard with `tar --dereference --hard-dereference`";
-	if (archive_entry_filetype(entry) != AE_IFREG)
+	if (libarchive.entry_filetype(entry) != AE_IFREG)
 		return "is neither a file nor a folder: remove it from the shard";
-	if (archive_entry_sparse_count(entry) > 0)
+	if (libarchive.entry_sparse_count(entry) > 0)
 		return "is stored as a sparse file, which cannot be read in place: make the shard without "
 		       "`tar --sparse`";
-	if (archive_entry_is_encrypted(entry))
+	if (libarchive.entry_is_encrypted(entry))
 		return "is encrypted";
 	return NULL;
 }
 
 static uint64_t mtime_of(struct archive_entry *entry)
 {
-	int64_t s = archive_entry_mtime_is_set(entry) ? archive_entry_mtime(entry) : 0;
+	int64_t s = libarchive.entry_mtime_is_set(entry) ? libarchive.entry_mtime(entry) : 0;
 
-	return s > 0 ? (uint64_t)s * NS_PER_S + (uint64_t)archive_entry_mtime_nsec(entry) : 0;
+	return s > 0 ? (uint64_t)s * NS_PER_S + (uint64_t)libarchive.entry_mtime_nsec(entry) : 0;
 }
 
 /* Returns 1 if the member belongs to a sample. */
 static int take(struct shard_scan *s, struct archive_entry *entry, uint64_t offset, struct error *err)
 {
 	struct scanned *to = s->result;
-	const char *path = archive_entry_pathname(entry), *why, *field;
+	const char *path = libarchive.entry_pathname(entry), *why, *field;
 	size_t length;
 
 	if (!path)
 		return bad(s, NULL, "is a name that cannot be read", err);
-	if (archive_entry_filetype(entry) == AE_IFDIR)
+	if (libarchive.entry_filetype(entry) == AE_IFDIR)
 		return 0;
 	why = why_not(entry);
 	if (why)
@@ -204,7 +203,7 @@ static int take(struct shard_scan *s, struct archive_entry *entry, uint64_t offs
 
 static int read_error(const struct shard_scan *s, struct error *err)
 {
-	const char *why = archive_error_string(s->archive);
+	const char *why = libarchive.error_string(s->archive);
 	char text[256];
 
 	if (s->error.code < 0) {
@@ -229,10 +228,10 @@ static int scan_members(struct shard_scan *s, struct error *err)
 	struct archive_entry *entry;
 	int code, r = 0;
 
-	while (r >= 0 && (code = archive_read_next_header(s->archive, &entry)) == ARCHIVE_OK) {
-		uint64_t offset = (uint64_t)archive_read_header_position(s->archive);
+	while (r >= 0 && (code = libarchive.read_next_header(s->archive, &entry)) == ARCHIVE_OK) {
+		uint64_t offset = (uint64_t)libarchive.read_header_position(s->archive);
 		uint64_t end =
-		    (uint64_t)archive_filter_bytes(s->archive, 0) + (uint64_t)archive_entry_size(entry);
+		    (uint64_t)libarchive.filter_bytes(s->archive, 0) + (uint64_t)libarchive.entry_size(entry);
 
 		r = take(s, entry, offset, err);
 		end = (end + BLOCK - 1) / BLOCK * BLOCK;
@@ -248,12 +247,12 @@ static int scan_members(struct shard_scan *s, struct error *err)
 
 static int scan_archive(struct shard_scan *s, struct error *err)
 {
-	s->archive = archive_read_new();
+	s->archive = libarchive.read_new();
 	s->buffer = malloc(READ_BYTES);
 	s->read_bytes = SHORT_BYTES;
-	if (!s->archive || !s->buffer || archive_read_support_format_tar(s->archive) != ARCHIVE_OK)
+	if (!s->archive || !s->buffer || libarchive.read_support_format_tar(s->archive) != ARCHIVE_OK)
 		return error_errno(err, -ENOMEM, "%s", s->name);
-	if (archive_read_open2(s->archive, s, NULL, on_read, on_skip, NULL) != ARCHIVE_OK)
+	if (libarchive.read_open2(s->archive, s, NULL, on_read, on_skip, NULL) != ARCHIVE_OK)
 		return read_error(s, err);
 	return scan_members(s, err);
 }
@@ -263,11 +262,14 @@ int scan_tar(const char *name, struct scanned *ret, struct error *err)
 	struct scanned found = {0};
 	struct shard_scan s = {.result = &found, .name = name};
 	uint64_t bytes, stamp;
-	int r = external_stat(name, &found.source_bytes, &found.stamp, err);
+	int r = libarchive_load(err);
 
+	if (r < 0)
+		return r;
+	r = external_stat(name, &found.source_bytes, &found.stamp, err);
 	if (r == 0)
 		r = scan_archive(&s, err);
-	archive_read_free(s.archive);
+	libarchive.read_free(s.archive);
 	free(s.buffer);
 	if (r == 0)
 		r = external_stat(name, &bytes, &stamp, err);

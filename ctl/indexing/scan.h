@@ -43,7 +43,8 @@ struct scanned {
 };
 
 /* name: a path, or a URL that external_register() has a scheme for. -EBADMSG: no uncompressed tar archive,
- * damaged, or with contents that cannot be read in place; -ESTALE: it changed meanwhile; -errno. */
+ * damaged, or with contents that cannot be read in place; -ESTALE: it changed meanwhile;
+ * -ELIBACC: no libarchive; -errno. */
 int scan_tar(const char *name, struct scanned *ret, struct error *err);
 void scanned_free(struct scanned *s);
 /* Adds a sample; its key_offset and key_length follow from the key. -ENOMEM. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tar.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "ctl/archive/libarchive.h"
 #include "dataset/chunk.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -46,15 +45,15 @@ struct tar {
 static int read_error(const struct tar *t, struct error *err)
 {
 	char text[256];
-	int code = archive_errno(t->archive);
-	const char *why = archive_error_string(t->archive);
+	int code = libarchive.error_number(t->archive);
+	const char *why = libarchive.error_string(t->archive);
 
 	/* libarchive has error numbers of its own, some negative, for faults of the archive. */
 	if (code == ENOMEM || code == EIO || code == EISDIR)
 		return error_errno(err, -code, "cannot read %s", t->name);
 	text_line(text, sizeof(text), why ? why : "libarchive gives no reason");
 	return error_set(err, -EBADMSG, "%s is damaged or cut off, at byte %llu: %s", t->name,
-			 (unsigned long long)archive_filter_bytes(t->archive, 0), text);
+			 (unsigned long long)libarchive.filter_bytes(t->archive, 0), text);
 }
 
 static ssize_t read_some(struct tar *t, size_t at)
@@ -74,7 +73,7 @@ static la_ssize_t read_plain(struct archive *archive, struct tar *t)
 
 	t->n_first = 0;
 	if (n < 0)
-		archive_set_error(archive, errno, "cannot be read");
+		libarchive.set_error(archive, errno, "cannot be read");
 	return n < 0 ? ARCHIVE_FATAL : n;
 }
 
@@ -86,13 +85,13 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 		return n;
 	t->compressed = (ZSTD_inBuffer){.src = t->read, .size = (size_t)n};
 	if (n == 0 && !zstd_scan_is_end(&t->scan)) {
-		archive_set_error(archive, EILSEQ, "its last zstd frame is cut off");
+		libarchive.set_error(archive, EILSEQ, "its last zstd frame is cut off");
 		return ARCHIVE_FATAL;
 	}
 	/* Checks each frame, because libzstd also accepts formats from before version 1. */
 	if (zstd_scan(&t->scan, t->read, (size_t)n) < 0) {
-		archive_set_error(archive, EILSEQ,
-				  "it has data that is not in the format of zstd 1.0 or later");
+		libarchive.set_error(archive, EILSEQ,
+				     "it has data that is not in the format of zstd 1.0 or later");
 		return ARCHIVE_FATAL;
 	}
 	return n;
@@ -106,7 +105,7 @@ static la_ssize_t decompress(struct archive *archive, struct tar *t)
 		la_ssize_t n;
 
 		if (ZSTD_isError(result)) {
-			archive_set_error(archive, EILSEQ, "zstd: %s", ZSTD_getErrorName(result));
+			libarchive.set_error(archive, EILSEQ, "zstd: %s", ZSTD_getErrorName(result));
 			return ARCHIVE_FATAL;
 		}
 		if (plain.pos > 0)
@@ -145,11 +144,11 @@ static int choose_filter(struct tar *t)
 	while (t->n_first < MAGIC_BYTES && (n = read_some(t, t->n_first)) > 0)
 		t->n_first += (size_t)n;
 	if (n < 0)
-		archive_set_error(t->archive, errno, "cannot be read");
+		libarchive.set_error(t->archive, errno, "cannot be read");
 	if (n <= 0)
 		return n < 0 ? ARCHIVE_FATAL : ARCHIVE_OK;
 	if (t->read[0] == 0x1f && t->read[1] == 0x8b)
-		return archive_read_support_filter_gzip(t->archive);
+		return libarchive.read_support_filter_gzip(t->archive);
 	return zstd_scan(&scan, t->read, MAGIC_BYTES) == 0 ? begin_zstd(t) : ARCHIVE_OK;
 }
 
@@ -158,17 +157,17 @@ static int open_archive(struct tar *t, struct error *err)
 	char advice[400];
 	int r;
 
-	t->archive = archive_read_new();
-	if (!t->archive || archive_read_support_format_tar(t->archive) != ARCHIVE_OK)
+	t->archive = libarchive.read_new();
+	if (!t->archive || libarchive.read_support_format_tar(t->archive) != ARCHIVE_OK)
 		return error_errno(err, -ENOMEM, "%s", t->name);
 	r = choose_filter(t);
 	if (r == ARCHIVE_OK)
-		r = archive_read_open(t->archive, t, NULL, on_read, NULL);
+		r = libarchive.read_open(t->archive, t, NULL, on_read, NULL);
 	if (r == ARCHIVE_OK)
 		return 0;
-	if (archive_errno(t->archive) == EIO || archive_errno(t->archive) == EISDIR)
-		return error_errno(err, -archive_errno(t->archive), "cannot read %s", t->name);
-	if (t->zstd || archive_filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
+	if (libarchive.error_number(t->archive) == EIO || libarchive.error_number(t->archive) == EISDIR)
+		return error_errno(err, -libarchive.error_number(t->archive), "cannot read %s", t->name);
+	if (t->zstd || libarchive.filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
 		return error_set(err, -EBADMSG,
 				 "%s is compressed, and either damaged or cut off, or not a tar archive",
 				 t->name);
@@ -181,10 +180,13 @@ static int open_archive(struct tar *t, struct error *err)
 
 int tar_open(const char *name, struct tar **ret, struct error *err)
 {
-	struct tar *t = calloc(1, sizeof(*t));
+	struct tar *t;
 	struct stat st;
-	int r = 0;
+	int r = libarchive_load(err);
 
+	if (r < 0)
+		return r;
+	t = calloc(1, sizeof(*t));
 	if (!t)
 		return error_errno(err, -ENOMEM, "%s", name);
 	t->owns_fd = strcmp(name, "-") != 0;
@@ -214,7 +216,7 @@ void tar_free(struct tar *t)
 {
 	if (!t)
 		return;
-	archive_read_free(t->archive);
+	libarchive.read_free(t->archive);
 	if (t->owns_fd)
 		closep(&t->fd);
 	free(t->data);
@@ -241,9 +243,9 @@ uint64_t tar_bytes(const struct tar *t)
 
 static const char *kind_of(struct archive_entry *entry)
 {
-	if (archive_entry_hardlink(entry))
+	if (libarchive.entry_hardlink(entry))
 		return "a hard link; make the archive with `tar --hard-dereference`";
-	switch (archive_entry_filetype(entry)) {
+	switch (libarchive.entry_filetype(entry)) {
 	case AE_IFREG: return NULL;
 	case AE_IFLNK: return "a symbolic link; make the archive with `tar --dereference`";
 	case AE_IFCHR:
@@ -268,11 +270,11 @@ static int check_entry(const struct tar *t, struct archive_entry *entry, const c
 				 "%s: '%s' is not a valid path of a sample: must be relative, without empty "
 				 "names, . and .., and have at most %u bytes",
 				 t->name, text, CHUNK_NAME_MAX);
-	if (archive_entry_size(entry) < 0 || archive_entry_size(entry) > CHUNK_SAMPLE_MAX_BYTES)
+	if (libarchive.entry_size(entry) < 0 || libarchive.entry_size(entry) > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(
 		    err, -EFBIG,
 		    "%s: '%s' has %s, a sample can have at most 1 GiB: split it, or leave it out", t->name,
-		    text, units_format_bytes(size, sizeof(size), (uint64_t)archive_entry_size(entry)));
+		    text, units_format_bytes(size, sizeof(size), (uint64_t)libarchive.entry_size(entry)));
 	return 0;
 }
 
@@ -297,10 +299,10 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 
 	if (reserve(t, bytes) < 0)
 		return error_errno(err, -ENOMEM, "%s: a file of %zu bytes", t->name, bytes);
-	while (done < bytes && (n = archive_read_data(t->archive, t->data + done, bytes - done)) > 0)
+	while (done < bytes && (n = libarchive.read_data(t->archive, t->data + done, bytes - done)) > 0)
 		done += (size_t)n;
 	if (n > 0) /* also consumes the padding of the file's last block */
-		n = archive_read_data(t->archive, &more, 1);
+		n = libarchive.read_data(t->archive, &more, 1);
 	if (n == 0 && done == bytes)
 		return 0;
 	return n < 0 ? read_error(t, err)
@@ -315,7 +317,7 @@ static int read_end(struct tar *t, la_int64_t before, struct error *err)
 	size_t rest = 0;
 	ssize_t n;
 
-	if (archive_filter_bytes(t->archive, 0) < before + BLOCK)
+	if (libarchive.filter_bytes(t->archive, 0) < before + BLOCK)
 		return error_set(err, -EBADMSG, "%s is cut off: it ends at byte %llu without an end marker",
 				 t->name, (unsigned long long)before);
 	if (reserve(t, READ_BYTES) < 0)
@@ -327,10 +329,11 @@ static int read_end(struct tar *t, la_int64_t before, struct error *err)
 
 static uint64_t mtime_of(struct archive_entry *entry)
 {
-	if (!archive_entry_mtime_is_set(entry) || archive_entry_mtime(entry) < 0 ||
-	    (uint64_t)archive_entry_mtime(entry) > UINT64_MAX / NS_PER_S - 1)
+	if (!libarchive.entry_mtime_is_set(entry) || libarchive.entry_mtime(entry) < 0 ||
+	    (uint64_t)libarchive.entry_mtime(entry) > UINT64_MAX / NS_PER_S - 1)
 		return 0;
-	return (uint64_t)archive_entry_mtime(entry) * NS_PER_S + (uint64_t)archive_entry_mtime_nsec(entry);
+	return (uint64_t)libarchive.entry_mtime(entry) * NS_PER_S +
+	       (uint64_t)libarchive.entry_mtime_nsec(entry);
 }
 
 int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
@@ -338,8 +341,8 @@ int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
 	struct archive_entry *entry;
 
 	for (;;) {
-		la_int64_t before = archive_filter_bytes(t->archive, 0);
-		int r = archive_read_next_header(t->archive, &entry);
+		la_int64_t before = libarchive.filter_bytes(t->archive, 0);
+		int r = libarchive.read_next_header(t->archive, &entry);
 
 		if (r == ARCHIVE_EOF)
 			return read_end(t, before, err);
@@ -347,7 +350,7 @@ int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
 		 * unchanged. */
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return read_error(t, err);
-		const char *path = archive_entry_pathname(entry);
+		const char *path = libarchive.entry_pathname(entry);
 
 		if (!path)
 			return error_set(err, -EBADMSG, "%s has a file without a name", t->name);
@@ -355,21 +358,21 @@ int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
 			path += 2;
 		size_t length = strlen(path);
 
-		if (archive_entry_filetype(entry) == AE_IFDIR && !archive_entry_hardlink(entry)) {
+		if (libarchive.entry_filetype(entry) == AE_IFDIR && !libarchive.entry_hardlink(entry)) {
 			*ret = (struct tar_file){.path = path, .path_length = length, .is_folder = true};
 			return 1;
 		}
 		r = check_entry(t, entry, path, length, err);
 		if (r == 0)
-			r = read_data(t, (size_t)archive_entry_size(entry), err);
+			r = read_data(t, (size_t)libarchive.entry_size(entry), err);
 		if (r < 0)
 			return r;
 		*ret = (struct tar_file){
 		    .path = path,
 		    .path_length = length,
 		    .data = t->data,
-		    .bytes = (size_t)archive_entry_size(entry),
-		    .mode = S_IFREG | (archive_entry_perm(entry) & 07777),
+		    .bytes = (size_t)libarchive.entry_size(entry),
+		    .mode = S_IFREG | (libarchive.entry_perm(entry) & 07777),
 		    .mtime_ns = mtime_of(entry),
 		};
 		return 1;

@@ -26,8 +26,8 @@ struct tar_file {
 	uint64_t mtime_ns;
 };
 
-/* Opens an archive. name "-": standard input. -EBADMSG: not an archive; -EINVAL: a terminal; -errno of the
- * file. */
+/* Opens an archive. name "-": standard input. -EBADMSG: not an archive; -EINVAL: a terminal; -ELIBACC: no
+ * libarchive; -errno of the file. */
 int tar_open(const char *name, struct tar **ret, struct error *err);
 void tar_free(struct tar *t);
 

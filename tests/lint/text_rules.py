@@ -29,8 +29,8 @@ NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/c
 
 # Third-party headers, and the folders that may include them. tests/ and bench/ may include any of these.
 OWNERS = {
-    "archive.h": ("ctl/indexing", "ctl/packing"),
-    "archive_entry.h": ("ctl/indexing", "ctl/packing"),
+    "archive.h": ("ctl/archive",),
+    "archive_entry.h": ("ctl/archive",),
     "bpf/": ("bpf",),
     "cmocka.h": (),
     "curl/": ("s3",),

@@ -223,6 +223,14 @@ class Tar(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertLess(used.ru_maxrss, 400 << 10)
 
+    def test_without_libarchive_only_archives_cannot_be_packed(self):
+        (ROOT / "libarchive.so.13").touch()
+        without = {**os.environ, "LD_LIBRARY_PATH": str(ROOT)}
+        done = ctl("pack", "-", self.dataset, input=archive(("a", b"1")), env=without)
+        self.assertEqual((done.returncode, done.stderr.count(b"\n")), (1, 1), done.stderr)
+        self.assertIn(b"install the package libarchive13", done.stderr)
+        self.assertEqual(ctl("pack", SOURCE, self.dataset, env=without).returncode, 0)
+
     def test_options_that_an_archive_cannot_have_are_refused(self):
         path = ROOT / "one.tar"
         path.write_bytes(archive(("a", b"1")))

@@ -98,6 +98,7 @@ class RegistryTest(Case):
         for _ in range(3):
             self.server.cli("flushall")
             wait_until("the keys are put right", lambda: len(self.listed()) == 2)
+            time.sleep(LEASE_S / 2)  # each has read the other's since then
         time.sleep(LEASE_S)
         self.assertEqual((a.views("job"), b.views("job")), views)
         b.kill()

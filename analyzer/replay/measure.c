@@ -14,6 +14,7 @@
 #include "analyzer/waits/waits_seen.h"
 
 #define SEEN_BY_CALLS 0.8 /* minimum fraction of the time in stack samples that calls must show */
+#define DEVIATIONS    2   /* of a number of samples: a difference below is chance */
 #define SAMPLES_MIN   20  /* minimum samples of the stack: fewer do not represent the rest */
 
 static int times_find(struct measurement *m)
@@ -142,11 +143,14 @@ static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
 	return i < waits->n && waits->items[i].begin_ns <= at_ns;
 }
 
-/* Returns true if most samples of the trainer's loading, from the first step on, are in waits that calls
- * show. They are not if the trainer waits for helper threads, and then continues to prepare by itself. */
-static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
+/* Samples of the trainer's loading, from the first step on. */
+struct loading_samples {
+	size_t n, n_inside; /* n_inside: in waits that calls show */
+};
+
+static struct loading_samples loading_samples(const struct measurement *m, uint64_t first_ns)
 {
-	size_t n = 0, n_inside = 0;
+	struct loading_samples count = {0};
 
 	for (size_t i = 0; i < m->samples.n; i++) {
 		const struct work_sample *sample = &m->samples.items[i];
@@ -154,10 +158,10 @@ static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 		if (sample->thread != m->roles.trainer || sample->work != STACK_NEXT ||
 		    sample->at_ns < first_ns)
 			continue;
-		n++;
-		n_inside += in_wait(&m->waits, sample->at_ns);
+		count.n++;
+		count.n_inside += in_wait(&m->waits, sample->at_ns);
 	}
-	return 2 * n_inside >= n;
+	return count;
 }
 
 /* A sample represents half a period on either side. If this overlaps a wait, the sample's time begins
@@ -184,18 +188,29 @@ static void spans_leave_waits(const struct measurement *m, struct interval_list 
 	interval_list_tidy(spans);
 }
 
-/* Appends waits that stack samples show. Ignores them if calls, from the first step on, already show enough:
- * calls have better edges, and both together would be too wide. */
+/* Returns true if calls show the loading as well as samples do. They do not if samples show more of it than
+ * chance can, or if the trainer waits for helper threads, and then continues to prepare by itself: most
+ * samples are outside of the waits then. */
+static bool calls_show_it(const struct measurement *m, const struct interval_list *sampled)
+{
+	uint64_t first_ns = m->n_times ? m->times[0] : 0;
+	const struct loading_samples count = loading_samples(m, first_ns);
+	double chance_ns = DEVIATIONS * sqrt((double)count.n) * (double)m->samples.period_ns;
+
+	return SEEN_BY_CALLS * ((double)interval_list_cover(sampled, first_ns, UINT64_MAX) - chance_ns) <
+		   (double)waits_from(&m->waits, first_ns) &&
+	       2 * count.n_inside >= count.n;
+}
+
+/* Appends waits that stack samples show. Ignores them if calls already show enough: calls have better edges,
+ * and both together would be too wide. */
 static int stacks_see(const struct measurement *m, struct interval_list *seen)
 {
 	_cleanup_(interval_list_free) struct interval_list list = {0};
-	uint64_t first_ns = m->n_times ? m->times[0] : 0;
 	int r = waits_of_stacks(m->roles.trainer, &m->samples, &list);
 
 	interval_list_tidy(&list);
-	if (r < 0 || (SEEN_BY_CALLS * (double)interval_list_cover(&list, first_ns, UINT64_MAX) <
-			  (double)waits_from(&m->waits, first_ns) &&
-		      waits_have_samples(m, first_ns)))
+	if (r < 0 || calls_show_it(m, &list))
 		return r;
 	spans_leave_waits(m, &list);
 	return interval_list_append(seen, &list);

@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 
+#include "bpf/metadata.h"
+
 static struct script s; /* too large for the stack */
 
 #define STEPS 10
@@ -51,6 +53,26 @@ TEST(an_inline_loader_s_reads_are_fetch)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 400 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
+}
+
+/* The file calls show when a batch begins and ends. A few stack samples show more or less loading by chance,
+ * and do not make it longer. */
+TEST(few_samples_do_not_widen_what_calls_show)
+{
+	static const struct profile_frame frames[] = {{1, FRAME_PYTHON, "dataloader.py", "__next__"},
+						      {2, FRAME_PYTHON, "train.py", "main"}};
+	static const uint64_t next[] = {1, 2};
+	static const struct profile_trace traces[] = {{7, next, 2}};
+	static const struct profile_metadata notes = {
+	    .frames = frames, .n_frames = 2, .traces = traces, .n_traces = 1, .rate_hz = 50};
+	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes};
+
+	inline_steps();
+	for (unsigned int i = 0; i < STEPS; i++)
+		script_sample(&s, TRAINER, 1000 * i + 300, 7); /* each by chance in the 600 of 1000 ticks */
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
+	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
+	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 }
 
 /* Imports before the first step look like samples. Only the last four opens are a batch. */

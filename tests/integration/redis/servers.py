@@ -100,7 +100,8 @@ class Cluster:
         while not all(s.process.poll() is not None or b"cluster_state:ok" in s.cli("cluster", "info", check=False) and
                       (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
                       for s in self.nodes):
-            assert time.monotonic() < deadline, "the cluster is not whole"
+            assert time.monotonic() < deadline, "the cluster is not whole" + "".join(
+                f"\n{s.port} says, {s.cli('info', 'replication', check=False).decode()}:\n{s.cli('cluster', 'nodes', check=False).decode()}" for s in self.nodes)
             time.sleep(0.05)
 
     def masters(self):

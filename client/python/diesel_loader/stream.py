@@ -134,8 +134,8 @@ class Stream:
         return self._pool.mapping_at(address) if self._pool else None
 
     def is_used(self):
-        """True while an iterator is in use and still referenced."""
-        return self.user is not None and self.user() is not None
+        """True while an iterator is in use and still referenced, and during each call, even the one that ends the iteration."""
+        return bool(self.inside) or (self.user is not None and self.user() is not None)
 
     def guard(self):
         """The object with enter() and `inside`: the stream itself, even if a wrapper stands before it."""

@@ -79,6 +79,7 @@ class Threads(WorkersCase):
                             return
                         except RuntimeError as error:
                             said.add(str(error))
+                            time.sleep(0.0005)
 
                 threads = [threading.Thread(target=take) for _ in range(4)]
                 for thread in threads:
@@ -108,6 +109,30 @@ class Threads(WorkersCase):
                 for thread in threads:
                     thread.join()
                 self.assertTrue(sorted(got) == want, mode)
+
+    def test_an_iterator_that_begins_while_another_ends(self):
+        """The stream of the one that is ending is not lent to the other."""
+        want = self.loader()
+        want = [flat(want) for _ in range(2)]
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                loader, ending, go_on, got = self.loader(**MODES[mode]), threading.Event(), threading.Event(), []
+
+                def end(ending=ending, go_on=go_on):
+                    ending.set()
+                    go_on.wait()
+
+                thread = threading.Thread(target=lambda loader=loader, got=got: got.append(flat(loader)))
+                with mock.patch.object(loader, "_end_epoch", end):
+                    thread.start()
+                    ending.wait()
+                    try:
+                        other = iter(loader)
+                    finally:
+                        go_on.set()
+                        thread.join()
+                    got.append(flat(other))
+                self.assertTrue(got == want)
 
     def test_iterators_of_one_loader_have_epochs_of_their_own(self):
         """This makes pairs for mixing: zip(loader, loader)."""

@@ -59,7 +59,8 @@ class DeviceStream:
         return getattr(self._stream, name)
 
     def is_used(self) -> bool:
-        return self.user is not None and self.user() is not None
+        """Same as Stream.is_used()."""
+        return bool(self._stream.inside) or (self.user is not None and self.user() is not None)
 
     def begin(self, epoch: int, first: int) -> None:
         """Same as Stream.begin()."""

@@ -305,7 +305,7 @@ class Slurm(unittest.TestCase):
         self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="0"))
         self.stub("logger", "sleep 1000")
         self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S="0"))
-        self.stub("dieselctl", "trap '' TERM; while :; do sleep 1; done")
+        self.stub("dieselctl", f"trap '' TERM; while [ -e {self.folder} ]; do sleep 1; done")
         names = ("prolog", "epilog")
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for name, said in zip(names, pool.map(lambda name: self.script(name, DIESEL_PROLOG_WAIT_S="0"), names)):

@@ -20,6 +20,8 @@ import threading
 import time
 import unittest
 
+from common.processes import family, send
+from common.waiting import wait_until
 import dieseld_support as dieseld
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
@@ -88,7 +90,17 @@ class Terminal:
             time.sleep(0.1)
         raise AssertionError(f"{pattern!r} is {'still' if gone else 'not'} on the screen:\n{shown}")
 
+    def quit(self):
+        """Ends diesel-top, which runs without a shell, and with it the server."""
+        self.keys("q")
+        wait_until("the end of the server", lambda: not self.tmux("list-panes"), PATIENCE_S)
+
     def close(self):
+        """Kills what runs there first. With the hang-up comes SIGCONT, and a program that LeakSanitizer is just stopping, to find leaks at
+        its end, would never stop, and use a core for ever."""
+        for pane in self.tmux("list-panes", "-a", "-F", "#{pane_pid}").split():
+            for pid in family(int(pane)):
+                send(pid)
         self.tmux("kill-server")
 
 
@@ -218,7 +230,7 @@ class Top(OnTerminal):
         t.wait("STEP/S")
         t.keys("Enter")
         t.wait("wait/step")
-        t.keys("q")
+        t.quit()
 
     def test_resize(self):
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
@@ -231,7 +243,7 @@ class Top(OnTerminal):
         t.wait("too small")
         t.tmux("resize-window", "-x", "80", "-y", "24")
         t.wait("STEP/S")
-        t.keys("q")
+        t.quit()
 
     def test_ascii_and_no_colour(self):
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}", env={"LC_ALL": "C", "NO_COLOR": "1"})
@@ -239,7 +251,7 @@ class Top(OnTerminal):
         self.assertNotRegex(shown, r"[^\x00-\x7f]")
         self.assertIn("?", shown)
         self.assertNotRegex(t.screen("-e"), r"\x1b\[[0-9;]*3[0-7]m")  # no colour is set
-        t.keys("q")
+        t.quit()
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
         t.wait("STEP/S")
         self.assertRegex(t.screen("-e"), r"\x1b\[[0-9;]*[34][0-7]m")
@@ -276,7 +288,7 @@ class Top(OnTerminal):
         t.wait("is not a time")
         t.keys("b", first, "Enter")
         t.wait(first)
-        t.keys("q")
+        t.quit()
 
     def test_exited_job_is_shown_for_a_while(self):
         path = os.path.join(self.folder, "short.py")
@@ -291,7 +303,7 @@ class Top(OnTerminal):
             job.kill()
         t.wait("short.py: exited")
         t.wait(rf"(?m)^ *{job.pid} ", gone=True)
-        t.keys("q")
+        t.quit()
 
 
 class Death(OnTerminal):
@@ -482,7 +494,7 @@ class Daemon(OnTerminal):
         t.wait("went away")
         daemon.start()
         t.wait("cache .* of 256M")
-        t.keys("q")
+        t.quit()
 
     def test_daemon_of_another_version(self):
         """The daemon answers the greeting in its own format: an error that names the versions, or other bytes."""
@@ -511,7 +523,7 @@ class Daemon(OnTerminal):
             t = self.open(f"{TOP} --daemon --socket {path} -d 0.2")
             t.keys("5")
             t.wait("of the same version")
-            t.keys("q")
+            t.quit()
 
     def test_no_daemon(self):
         sample = once("--daemon", "--socket", "/nonexistent/socket", "-d", "0.1")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the subjects of the commits that main does not have yet, or of the newest commit where there are none."""
+"""Looks at the subjects of the commits that main does not have yet, or of the newest commit where there are none.
+
+subjects.py FILE looks at that of a message, as the hook commit-msg does."""
+import pathlib
 import re
 import subprocess
 import sys
@@ -28,12 +31,19 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout
 
 
-def main():
+def subjects():
+    """Returns [(where, subject)]."""
+    if len(sys.argv) > 1:
+        return [("", pathlib.Path(sys.argv[1]).read_text().partition("\n")[0])]
     head = git("rev-parse", "HEAD").strip()
     bases = [base for name in ("main", "origin/main") if (base := git("rev-parse", "--quiet", "--verify", name).strip())]
     new = [] if head in bases or not bases else git("log", "--no-merges", "--format=%h %s", "HEAD", "--not", *bases).splitlines()
-    refused = [f"commit {commit}: subject: {fault}" for commit, _, subject in (line.partition(" ") for line in new or git(
-        "log", "-1", "--no-merges", "--format=%h %s").splitlines()) for fault in faults(subject)]
+    lines = new or git("log", "-1", "--no-merges", "--format=%h %s").splitlines()
+    return [(f"commit {commit}: ", subject) for commit, _, subject in (line.partition(" ") for line in lines)]
+
+
+def main():
+    refused = [f"{where}subject: {fault}" for where, subject in subjects() for fault in faults(subject)]
     print("\n".join(refused), end="\n" if refused else "")
     return 1 if refused else 0
 

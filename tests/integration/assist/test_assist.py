@@ -61,10 +61,10 @@ class Assist(assist_support.Case):
         self.assertIn("opens different files", told["why"])
 
     def test_a_process_with_rights_of_others_is_refused(self):
-        daemon = self.daemon("--assist", "--history", "off")
+        daemon, slow = self.daemon("--assist", "--history", "off"), self.mirror()
         for who, change in (("user", f"os.setresuid({SOMEBODY}, {SOMEBODY}, 0)"), ("group", f"os.setresgid({SOMEBODY}, 0, 0)")):
             with self.subTest(who):
-                command = [sys.executable, "-c", f"import os\n{change}\n{JOB}", self.folder, "each", "0", "warm"]
+                command = [sys.executable, "-c", f"import os\n{change}\n{JOB}", slow.mount, "each", "0", "cold"]
                 process = self.start(command)
                 told = self.state(daemon, process, "stopped", "helps", "rests")
                 self.assertIn("has the rights of several users or groups", told["why"])

@@ -568,7 +568,7 @@ class Loader:
                 self._position = None
             place = self._next_place()
             self._stream, idle = self._idle_stream(ranks, self._lanes_of(place[0], ranks[1]))
-            self._stream.user = weakref.ref(iterator)
+            self._stream.guard().user = weakref.ref(iterator)
             chosen = self._stream
         for stream in idle:
             stream.close()
@@ -689,7 +689,7 @@ class _Iterator:
             guard.enter(me)
             self._stream.begin(*self._place)
         except BaseException:
-            self._stream.user = None
+            guard.user = None
             raise
         finally:
             if guard.inside == {"by": me}:
@@ -745,7 +745,7 @@ class _Iterator:
         delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
         if delivered is None:
             self._ended = True
-            self._stream.user = None
+            self._guard.user = None
             loader._position = None
             loader._end_epoch()
             raise StopIteration

@@ -138,7 +138,7 @@ class Stream:
         return bool(self.inside) or (self.user is not None and self.user() is not None)
 
     def guard(self):
-        """The object with enter() and `inside`: the stream itself, even if a wrapper stands before it."""
+        """The object with enter(), `inside` and `user`: the stream itself, even if a wrapper stands before it."""
         return self
 
     def enter(self, me):

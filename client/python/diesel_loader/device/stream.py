@@ -50,17 +50,12 @@ class DeviceStream:
         self._transfer: Any = None
         self.position = (0, 0)
         self.broken = False
-        self.user: Any = None
         self.line: Any = None  # line of the batch log, for the batch that is handed out next or was last
         self._open_session = stream._open_session
         self._finalizer = weakref.finalize(self, _end, stream.pid, self._under_way, self._memory)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-    def is_used(self) -> bool:
-        """Same as Stream.is_used()."""
-        return bool(self._stream.inside) or (self.user is not None and self.user() is not None)
 
     def begin(self, epoch: int, first: int) -> None:
         """Same as Stream.begin()."""

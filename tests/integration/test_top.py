@@ -81,25 +81,28 @@ class Terminal:
     def keys(self, *keys):
         self.tmux("send-keys", *keys)
 
+    def panes(self):
+        """Returns the process ids of what runs there: none after its end, with which the server ends."""
+        return [int(pid) for pid in self.tmux("list-panes", "-F", "#{pane_pid}").split()]
+
     def wait(self, pattern, gone=False):
-        end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:
-            shown = self.screen()
-            if bool(re.search(pattern, shown)) != gone:
-                return shown
-            time.sleep(0.1)
-        raise AssertionError(f"{pattern!r} is {'still' if gone else 'not'} on the screen:\n{shown}")
+        """Returns the screen with the pattern, or without it."""
+        def holds():
+            self.shown = self.screen()
+            return bool(re.search(pattern, self.shown)) != gone
+        wait_until(f"{pattern!r} {'gone from' if gone else 'on'} the screen", holds, PATIENCE_S, lambda: "\n" + self.shown)
+        return self.shown
 
     def quit(self):
-        """Ends diesel-top, which runs without a shell, and with it the server."""
+        """Ends diesel-top, which runs without a shell."""
         self.keys("q")
-        wait_until("the end of the server", lambda: not self.tmux("list-panes"), PATIENCE_S)
+        wait_until("the end of diesel-top", lambda: not self.panes(), PATIENCE_S)
 
     def close(self):
         """Kills what runs there first. With the hang-up comes SIGCONT, and a program that LeakSanitizer is just stopping, to find leaks at
         its end, would never stop, and use a core for ever."""
-        for pane in self.tmux("list-panes", "-a", "-F", "#{pane_pid}").split():
-            for pid in family(int(pane)):
+        for pane in self.panes():
+            for pid in family(pane):
                 send(pid)
         self.tmux("kill-server")
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests what-if and plan on recordings of real DataLoaders, and their messages about bad values and poor recordings."""
+import functools
 import json
 import os
 import shutil
@@ -181,8 +182,6 @@ class Plan(unittest.TestCase):
                 planned = run("plan", "--json", "--cluster", "1,2,4G", recording)
                 if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
                     break
-        cls.record_ranks("ranks.db", each=False)
-        cls.record_ranks("rank0.db", "rank1.db", each=True)
         for name, content in (("profile.json", PROFILE), ("served.json", SERVED)):
             with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
                 json.dump(content, file)
@@ -199,6 +198,13 @@ class Plan(unittest.TestCase):
             planned = run("plan", "--json", "--cluster", "2,2,4G", *[f"{path},job=big" for path in paths])
             if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
                 break
+        return paths
+
+    @classmethod
+    @functools.cache
+    def ranks(cls):
+        """Returns the recording of both ranks."""
+        return cls.record_ranks("ranks.db", each=False)[0]
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -232,7 +238,7 @@ class Plan(unittest.TestCase):
 
     @compares_clocks
     def test_recorded_ranks_are_one_job_with_as_many_accelerators(self):
-        ranks, hungry = self.path("ranks.db"), self.path("hungry.db")
+        ranks, hungry = self.ranks(), self.path("hungry.db")
         job = self.plan("--cluster", "2,4,16G", ranks)["jobs"][0]
         self.assertEqual((job["accelerators"], job["cores_known"]), (2, True), job["note"])
         self.assertEqual([(part["accelerators"], part["cores"]) for part in job["shares"]["tune"]["parts"]], [(2, 4)])
@@ -254,16 +260,18 @@ class Plan(unittest.TestCase):
         self.refuse(1, "recorded with 2 ranks", "--cluster", "4,4,4G", f"{ranks},accelerators=3")
         self.refuse(1, "job=big is for recordings", "--cluster", "4,4,4G", self.path("profile.json") + ",job=big")
 
+    @compares_clocks
     def test_the_slowest_rank_sets_the_pace_with_any_number_of_cores(self):
         """Rank 1, which waits for rank 0 in the recording, needs 24 ms of a core for each step."""
-        for recordings in ([self.path("ranks.db")], [self.path(f"rank{rank}.db") + ",job=big" for rank in range(2)]):
+        ranks = self.ranks()
+        each = [path + ",job=big" for path in self.record_ranks("rank0.db", "rank1.db", each=True)]
+        for recordings in ([ranks], each):
             few, recorded, many = (self.plan("--core-step", 0.25, "--cluster", cluster, *recordings)["jobs"][0]
                                    for cluster in ("2,1,4G", "2,2,4G", "2,4,4G"))
             speeds = [job["shares"]["equal"]["speed"] for job in (few, recorded, many)]
             self.assertTrue(few["cores_known"], few["note"])
             self.assertLess(speeds[0], 0.8 * speeds[1])  # half a core for each rank: rank 1 becomes the slowest
             self.assertGreater(speeds[2], 1.5 * speeds[1])  # a second worker for each: not held at rank 1's pace with one
-        ranks = self.path("ranks.db")
         note = self.plan("--cluster", "4,4,4G", f"{ranks},accelerators=4")["jobs"][0]["note"]
         self.assertIn("each of its 2 recorded ranks drives 2 accelerators", note)
         self.assertNotIn("assumed", self.plan("--cluster", "2,4,4G", ranks)["jobs"][0]["note"])
@@ -374,7 +382,7 @@ class Plan(unittest.TestCase):
         self.refuse(1, "count=0", "--cluster", "1,2,4G", self.path("profile.json") + ",count=0")
         for key in ("name", "job"):
             self.refuse(1, f"{key}=: must be a name", "--cluster", "1,2,4G", self.path("profile.json") + f",{key}=")
-        self.refuse(1, "give them once for the whole job", "--cluster", "4,4,4G", self.path("rank0.db") + ",job=a", self.path("rank1.db") + ",job=a,accelerators=2")
+        self.refuse(1, "give them once for the whole job", "--cluster", "4,4,4G", self.path("hungry.db") + ",job=a", self.path("hungry.db") + ",job=a,accelerators=2")
         self.refuse(1, "unknown key 'gpus'", "--cluster", "1,2,4G", self.path("profile.json") + ",gpus=1")
         self.refuse(2, "plan needs --cluster", self.path("profile.json"))
         self.refuse(2, "plan needs jobs", "--cluster", "1,2,4G")

@@ -94,15 +94,35 @@ class Cluster:
             raise AssertionError(done.stdout + done.stderr)
         return done.stdout
 
+    def slots(self, server):
+        """Returns the slots that each master has, as this node knows them."""
+        lines = server.cli("cluster", "nodes", check=False).decode().splitlines()
+        return {node: sorted(slots) for node, _, flags, _, _, _, _, _, *slots in map(str.split, lines) if "master" in flags and slots}
+
+    def is_whole(self):
+        running = [s for s in self.nodes if s.process.poll() is None]
+        return all(b"cluster_state:ok" in s.cli("cluster", "info", check=False) and self.slots(s) == self.slots(running[0]) and
+                   (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
+                   for s in running)
+
     def wait(self):
         """Waits until all running nodes agree, and no replica lags."""
         deadline = time.monotonic() + 60
-        while not all(s.process.poll() is not None or b"cluster_state:ok" in s.cli("cluster", "info", check=False) and
-                      (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
-                      for s in self.nodes):
+        while not self.is_whole():
             assert time.monotonic() < deadline, "the cluster is not whole" + "".join(
                 f"\n{s.port} says, {s.cli('info', 'replication', check=False).decode()}:\n{s.cli('cluster', 'nodes', check=False).decode()}" for s in self.nodes)
             time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def moving(self):
+        """Within it, slots may move: no busy node is replaced meanwhile, by a replica that does not know yet of its latest slot. Redis
+        gives such a slot to nobody."""
+        for s in self.nodes:
+            s.cli("config", "set", "cluster-node-timeout", "60000")
+        yield
+        self.wait()
+        for s in self.nodes:
+            s.cli("config", "set", "cluster-node-timeout", "1000")
 
     def masters(self):
         return [s for s in self.nodes if s.process.poll() is None and b"role:master" in s.cli("info", "replication")]

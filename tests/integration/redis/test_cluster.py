@@ -66,31 +66,36 @@ class ClusterTest(Case):
         self.pack()
         generation = self.state_node().cli("hget", f"{self.prefix}:state", "generation").decode()
         for key in (f"{self.prefix}:state", f"{self.prefix}:{generation}:7", f"{self.prefix}:{generation}:1030"):
-            slot = self.cluster.slot(key)
-            source = self.cluster.owner(slot)
-            target = next(s for s in self.cluster.masters() if s is not source)
-            target.cli("cluster", "setslot", str(slot), "importing", self.cluster.id(source))
-            source.cli("cluster", "setslot", str(slot), "migrating", self.cluster.id(target))
-            while keys := source.cli("cluster", "getkeysinslot", str(slot), "100").decode().split():
-                self.assertEqual(source.cli("migrate", "127.0.0.1", str(target.port), "", "0", "5000", "keys", *keys), b"OK")
-            self.assertIn(b"ASK", subprocess.run(["redis-cli", "-p", str(source.port), "hget", key, ""], capture_output=True).stdout)
-            dieselctl("pack", "--append", self.source, self.dataset)
-            os.utime(self.source / "class0" / "0.bin", (slot, slot))
-            dieselctl("pack", "--append", self.source, self.dataset)
-            for s in (target, source):
-                s.cli("cluster", "setslot", str(slot), "node", self.cluster.id(target))
-            os.utime(self.source / "class0" / "0.bin", (slot + 1, slot + 1))
-            dieselctl("pack", "--append", self.source, self.dataset)
+            with self.cluster.moving():
+                self.move(key)
             self.whole(60)
+
+    def move(self, key):
+        slot = self.cluster.slot(key)
+        source = self.cluster.owner(slot)
+        target = next(s for s in self.cluster.masters() if s is not source)
+        target.cli("cluster", "setslot", str(slot), "importing", self.cluster.id(source))
+        source.cli("cluster", "setslot", str(slot), "migrating", self.cluster.id(target))
+        while keys := source.cli("cluster", "getkeysinslot", str(slot), "100").decode().split():
+            self.assertEqual(source.cli("migrate", "127.0.0.1", str(target.port), "", "0", "5000", "keys", *keys), b"OK")
+        self.assertIn(b"ASK", subprocess.run(["redis-cli", "-p", str(source.port), "hget", key, ""], capture_output=True).stdout)
+        dieselctl("pack", "--append", self.source, self.dataset)
+        os.utime(self.source / "class0" / "0.bin", (slot, slot))
+        dieselctl("pack", "--append", self.source, self.dataset)
+        for s in (target, source):
+            s.cli("cluster", "setslot", str(slot), "node", self.cluster.id(target))
+        os.utime(self.source / "class0" / "0.bin", (slot + 1, slot + 1))
+        dieselctl("pack", "--append", self.source, self.dataset)
 
     def test_a_pack_goes_on_while_slots_move(self):
         self.pack()
         process, n_moves = self.appending(6000), 0
-        while process.poll() is None or n_moves < 2:
-            source, target = (self.cluster.masters()[i] for i in (n_moves % 3, (n_moves + 1) % 3))
-            self.cluster.manage("reshard", f"127.0.0.1:{source.port}", "--cluster-from", self.cluster.id(source), "--cluster-to",
-                                self.cluster.id(target), "--cluster-slots", "300", "--cluster-yes")
-            n_moves += 1
+        with self.cluster.moving():
+            while process.poll() is None or n_moves < 2:
+                source, target = (self.cluster.masters()[i] for i in (n_moves % 3, (n_moves + 1) % 3))
+                self.cluster.manage("reshard", f"127.0.0.1:{source.port}", "--cluster-from", self.cluster.id(source), "--cluster-to",
+                                    self.cluster.id(target), "--cluster-slots", "300", "--cluster-yes")
+                n_moves += 1
         self.assertEqual((process.returncode, process.communicate()[1]), (0, ""))
         self.whole(6000)
 

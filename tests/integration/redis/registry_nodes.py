@@ -5,13 +5,13 @@ import subprocess
 import threading
 
 from common.waiting import PATIENCE_S, wait_until
-from servers import BIN
+from servers import BIN, URGENT
 
 class Node:
     def __init__(self, url, name, address, **env):
         self.name, self.address, self.lines = name, address, []
         environment = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | env
-        self.process = subprocess.Popen([BIN / "registry_node", url, name, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([*URGENT, BIN / "registry_node", url, name, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="surrogateescape", env=environment)
         self.reader = threading.Thread(target=self.read, daemon=True)
         self.reader.start()

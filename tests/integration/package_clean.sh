@@ -22,6 +22,12 @@ another() {
 	echo "no other process: $state"
 }
 
+# Prints messages. On a busy machine the journal may be behind its senders.
+journal() {
+	journalctl --sync
+	journalctl -o cat --no-pager "$@"
+}
+
 exec 2>&1
 section programs
 for program in diesel-analyze diesel-top dieseld dieselctl; do
@@ -38,7 +44,7 @@ for child in $(pgrep -P "$pid" 2>/dev/null || cat "/proc/$pid/task/$pid/children
 done
 stat -c '%A %U %G %n' /var/lib/diesel /run/diesel /run/diesel/dieseld.sock
 find /var/lib/diesel
-journalctl -u dieseld -o cat --no-pager
+journal -u dieseld
 
 section use
 useradd -m ada
@@ -114,11 +120,11 @@ python3 /usr/local/bin/ask
 printf '[dieseld]\nmetrics = 127.0.0.1:9468\n' >/etc/diesel/dieseld.conf
 systemctl restart "$unit"
 python3 /usr/local/bin/ask
-journalctl -u dieseld -o cat --no-pager | grep 'metrics are not served on'
+journal -u dieseld | grep 'metrics are not served on'
 systemctl stop dieseld-metrics.socket
 systemctl mask --quiet --runtime dieseld-metrics.socket
 systemctl restart "$unit"
-journalctl -u dieseld -o cat --no-pager | grep 'cannot answer Prometheus'
+journal -u dieseld | grep 'cannot answer Prometheus'
 systemctl unmask --quiet --runtime dieseld-metrics.socket
 printf '[dieseld]\n' >/etc/diesel/dieseld.conf
 systemctl restart "$unit"
@@ -145,18 +151,18 @@ section reload
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"
 for _ in $(seq 300); do # until it has reported that
-	journalctl -u dieseld -o cat --no-pager | grep -q 'prefetch 3 chunks' && break
+	journal -u dieseld | grep -q 'prefetch 3 chunks' && break
 	sleep 0.1
 done
 printf '[dieseld]\nprefetch = many\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"
 for _ in $(seq 300); do
-	journalctl -u dieseld -o cat --no-pager | grep -q 'dieseld.conf:2:12' && break
+	journal -u dieseld | grep -q 'dieseld.conf:2:12' && break
 	sleep 0.1
 done
 [ "$(property ActiveState)" = active ] && echo "still active"
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
-journalctl -u dieseld -o cat --no-pager | tail -8
+journal -u dieseld | tail -8
 
 section crash
 pid=$(property MainPID)
@@ -188,7 +194,7 @@ systemctl stop "$unit"
 echo "stored when stopped: $(property NFileDescriptorStore)"
 systemctl start "$unit"
 read_all stopped:
-journalctl -u dieseld -o cat --no-pager | grep 'restored after'
+journal -u dieseld | grep 'restored after'
 
 section slurm
 systemctl stop "$unit"
@@ -208,7 +214,7 @@ SLURM_JOB_ID=7 bash /usr/share/diesel/slurm/epilog.sh
 echo "epilog $?"
 stat -c '%A %n' /var/log/diesel/job-7-*
 cat /var/log/diesel/job-7-*
-journalctl -t diesel-prolog -o cat --no-pager
+journal -t diesel-prolog
 
 section security
 systemd-analyze security --no-pager "$unit"
@@ -254,7 +260,7 @@ for package in /next.deb /first.deb; do
 	goes_on "$(dpkg-query -W -f='${Version}' diesel)"
 	dieselctl status | grep workers-max
 done
-journalctl -u dieseld -o cat --no-pager | grep 'restored after' | tail -1
+journal -u dieseld | grep 'restored after' | tail -1
 touch /run/enough
 wait $job
 cat /train.out

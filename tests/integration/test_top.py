@@ -20,7 +20,7 @@ import threading
 import time
 import unittest
 
-from common.processes import family, send
+from common.processes import children, family, send
 from common.waiting import wait_until
 import dieseld_support as dieseld
 
@@ -360,9 +360,7 @@ class Death(OnTerminal):
         t = self.open("sh")
         t.keys(f"echo bef''ore; {TOP} --node --unprivileged -p {os.getpid()}; echo aft''er $?", "Enter")
         t.wait("STEP/S")
-        shell = t.tmux("display-message", "-p", "#{pane_pid}").strip()
-        with open(f"/proc/{shell}/task/{shell}/children", encoding="ascii") as children:
-            os.kill(int(children.read().split()[0]), signal.SIGSEGV)
+        os.kill(children(t.tmux("display-message", "-p", "#{pane_pid}").strip())[0], signal.SIGSEGV)
         shown = t.wait("after 139")
         self.assertIn("before", shown)  # the previous screen is back
         self.assertNotIn("STEP/S", shown)

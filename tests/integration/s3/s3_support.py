@@ -114,9 +114,12 @@ class Proxy:
             def exists(self):
                 """Returns whether the server has the object. curl signs this request, as the client's signature is for its own request only.
                 Starts it without a pipe: a process that the test forks meanwhile would keep a pipe open, and may itself wait for this answer."""
-                words = ["curl", "-s", "-f", "-I", "-o", "/dev/null", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{KEY_ID}:{SECRET}",
-                         f"http://127.0.0.1:{proxy.upstream}{self.path.split('?')[0]}"]
-                return os.waitpid(os.posix_spawnp(words[0], words, os.environ), 0)[1] == 0
+                words = ["curl", "-s", "-I", "-o", "/dev/null", "-w", "%{http_code}", "--aws-sigv4", "aws:amz:us-east-1:s3",
+                         "--user", f"{KEY_ID}:{SECRET}", f"http://127.0.0.1:{proxy.upstream}{self.path.split('?')[0]}"]
+                with tempfile.TemporaryFile() as told:
+                    os.waitpid(os.posix_spawnp(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, told.fileno(), 1)]), 0)
+                    told.seek(0)
+                    return told.read() == b"200"
 
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -23,6 +23,7 @@ BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 URGENT = ["chrt", "--rr", "1"]
 if subprocess.run([*URGENT, "true"], capture_output=True, check=False).returncode:
     URGENT = []
+NODE_TIMEOUT_MS = 1000
 
 
 def dieselctl(*args, check=0, **environment):
@@ -87,7 +88,7 @@ class Cluster:
         for i in range(n * (1 + n_replicas)):
             place = folder / f"node{i}"
             place.mkdir()
-            self.nodes.append(Server(place, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0", "--appendonly", "yes",
+            self.nodes.append(Server(place, "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS), "--repl-diskless-sync-delay", "0", "--appendonly", "yes",
                                      "--appendfsync", "everysec", *options, tls=tls))
         self.manage("create", *(f"127.0.0.1:{s.port}" for s in self.nodes), "--cluster-replicas", str(n_replicas), "--cluster-yes")
         self.wait()
@@ -105,9 +106,10 @@ class Cluster:
 
     def is_whole(self):
         running = [s for s in self.nodes if s.process.poll() is None]
-        return all(b"cluster_state:ok" in s.cli("cluster", "info", check=False) and self.slots(s) == self.slots(running[0]) and
-                   (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
-                   for s in running)
+        slots = [self.slots(s) for s in running]
+        return all(one == slots[0] for one in slots) and all(
+            b"cluster_state:ok" in s.cli("cluster", "info", check=False) and
+            (b"role:master" in (told := s.cli("info", "replication")) or b"master_link_status:up" in told) for s in running)
 
     def wait(self):
         """Waits until all running nodes agree, and no replica lags."""
@@ -117,16 +119,20 @@ class Cluster:
                 f"\n{s.port} says, {s.cli('info', 'replication', check=False).decode()}:\n{s.cli('cluster', 'nodes', check=False).decode()}" for s in self.nodes)
             time.sleep(0.05)
 
+    def set_timeout(self, ms):
+        """Sets how long a master may be silent before its replica replaces it."""
+        for s in self.nodes:
+            s.cli("config", "set", "cluster-node-timeout", str(ms))
+
     @contextlib.contextmanager
     def moving(self):
-        """Within it, slots may move: no busy node is replaced meanwhile, by a replica that does not know yet of its latest slot. Redis
-        gives such a slot to nobody."""
-        for s in self.nodes:
-            s.cli("config", "set", "cluster-node-timeout", "60000")
-        yield
-        self.wait()
-        for s in self.nodes:
-            s.cli("config", "set", "cluster-node-timeout", "1000")
+        """Lets no replica replace a busy master while slots move: a replica that does not know of the latest slot leaves it to nobody."""
+        self.set_timeout(60 * NODE_TIMEOUT_MS)
+        try:
+            yield
+            self.wait()
+        finally:
+            self.set_timeout(NODE_TIMEOUT_MS)
 
     def masters(self):
         return [s for s in self.nodes if s.process.poll() is None and b"role:master" in s.cli("info", "replication")]

@@ -360,7 +360,7 @@ class Death(OnTerminal):
         t = self.open("sh")
         t.keys(f"echo bef''ore; {TOP} --node --unprivileged -p {os.getpid()}; echo aft''er $?", "Enter")
         t.wait("STEP/S")
-        os.kill(children(t.tmux("display-message", "-p", "#{pane_pid}").strip())[0], signal.SIGSEGV)
+        os.kill(children(t.panes()[0])[0], signal.SIGSEGV)
         shown = t.wait("after 139")
         self.assertIn("before", shown)  # the previous screen is back
         self.assertNotIn("STEP/S", shown)

@@ -144,7 +144,7 @@ def test_published_meanwhile(engine, daemon):
     n_errors = take_all(steps, found, scene)
     daemon.kill()
     daemon.start()
-    n_errors += take_all(iter(loader), [], scene)
+    n_errors += take_all(loader, [], scene)
     assert n_errors > 0
     loader.close()
     for version, said in ((1, "has no snapshot of version 1 any more"), (99, "has no version 99: its newest version is 4")):
@@ -167,11 +167,13 @@ def bytes_of(tensor):
     return bytes(tensor.numpy())
 
 
-def take_all(steps, found, scene):
-    """Checks that samples are of version 1, each at most once, or that the error has one line. Returns the number of samples."""
-    n_errors, seen = 0, [data for batch in found for data, _ in batch]
+def take_all(batches, found, scene):
+    """Checks that samples are of version 1, each at most once, or that the error has one line. Returns the number of errors."""
+    n_errors, seen, steps = 0, [data for batch in found for data, _ in batch], None
     while n_errors < 40:
         try:
+            if steps is None:
+                steps = iter(batches)  # opens a session, if an unfinished iterator has the loader's
             batch = next(steps, None)
         except OSError as error:
             assert str(error) and "\n" not in str(error), error

@@ -143,9 +143,12 @@ class Bucketed:
             del self._ready[:self._skip]
             self._skip = 0
         found = self._ready.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        try:
+            if isinstance(found, Exception):
+                raise found
+            return found
+        finally:
+            del found  # see Session._failed()
 
     def _collect(self):
         """Takes n batches, or the rest of the epoch."""
@@ -157,7 +160,7 @@ class Bucketed:
             except OSError as error:
                 if not getattr(error, "is_of_batch", False):
                     raise
-                self._failed.append(error)
+                self._failed.append(error.with_traceback(None))  # its frames hold this session
                 self._taken += 1
                 continue
             if lease is None:

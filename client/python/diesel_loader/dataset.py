@@ -104,7 +104,10 @@ class _Connection:
                 raise
             refusal = error.with_traceback(None)  # the traceback's frames would keep this object alive
         from . import on_demand  # on_demand imports as much as all other modules together
-        return on_demand.connect(self._open, refusal)
+        try:
+            return on_demand.connect(self._open, refusal)
+        finally:
+            del refusal  # see Session._failed()
 
     def _open(self, socket: str | None) -> Any:
         if lib.diesel_dataset_needs_dieselctl(os.fsencode(self.path)):

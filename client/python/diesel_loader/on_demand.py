@@ -72,7 +72,10 @@ def connect(open_at: Callable[[str | None], Opened], refusal: OSError) -> tuple[
         except PermissionError:
             pass  # the socket is closed to this user
         else:
-            raise refusal
+            try:
+                raise refusal
+            finally:
+                del refusal  # see Session._failed()
     for left in reversed(range(ATTEMPTS)):
         socket, _ = ensure()
         try:

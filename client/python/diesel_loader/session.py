@@ -154,11 +154,16 @@ class Session:
                 break
         if result < 0:
             self._lost = True
-            error = errors.from_result(result, self._error(), self.dataset.path)
-            error.is_of_batch = batch.epoch != NO_EPOCH
-            raise error
+            raise self._failed(result, batch)
         self._n_revived = 0
         return Lease(batch) if result == 0 else None
+
+    def _failed(self, result, batch):
+        """Returns the exception for a batch. In a variable of the frame that raises it, it would form a cycle with that frame, which keeps the
+        dataset open until garbage collection."""
+        error = errors.from_result(result, self._error(), self.dataset.path)
+        error.is_of_batch = batch.epoch != NO_EPOCH
+        return error
 
     def _heed_notice(self):
         """Logs a notice that the daemon went away, or is back."""

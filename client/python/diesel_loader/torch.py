@@ -8,6 +8,7 @@ import operator
 import os
 import types
 import warnings
+import weakref
 
 import torch
 import torch.utils.data
@@ -241,7 +242,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             options["pin_memory_device"] = pin_memory_device
         if not in_order and "in_order" in torch.utils.data.DataLoader.__init__.__kwdefaults__:
             options["in_order"] = in_order
-        own = _OwnSampler(self)
+        own = self._own = _OwnSampler(self)
         if sampler is None and batch_sampler is None:
             sampler = own
         if not options["collate_fn"] and dataset.reader and (batch_size is not None or batch_sampler is not None):
@@ -317,7 +318,12 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         """Returns the number of batches per epoch, which is the same on every rank."""
         return super().__len__() if self._served else torch.utils.data.DataLoader.__len__(self)
 
+    def close(self):
+        super().close()
+        self._own.hold(None)
+
     def __iter__(self):
+        self._own.hold(self)
         self._heed_source()
         self._heed_generator()
         return super().__iter__() if self._served else torch.utils.data.DataLoader.__iter__(self)
@@ -409,7 +415,26 @@ class _OwnSampler(ChunkShuffleSampler):
     """The order of a DataLoader, for code that reads its sampler."""
 
     def __init__(self, loader):
-        self._loader = loader
+        self._weak = weakref.ref(loader)
+        self.hold(loader)
+
+    def hold(self, loader):
+        """Keeps the loader alive, for code that keeps only its sampler; not after close(), or the two would keep the dataset open until garbage
+        collection."""
+        self._held = loader
+
+    @property
+    def _loader(self):
+        loader = self._weak() if self._held is None else self._held
+        if loader is None:
+            raise RuntimeError("the loader of this sampler was closed, and nothing holds it any more")
+        return loader
+
+    def __getstate__(self):
+        return self._loader
+
+    def __setstate__(self, loader):
+        self.__init__(loader)
 
     dataset = property(lambda self: self._loader.dataset)
     batch_size = property(lambda self: self._loader.batch_size or 1)

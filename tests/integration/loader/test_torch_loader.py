@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -610,17 +611,50 @@ class DaemonDeathTest(unittest.TestCase):
             self.assertEqual(now["sessions"], [])
             self.assertEqual(now["cache"]["pinned_chunks"], 0)
 
-    def test_a_damaged_chunk_is_named_and_never_served(self):
-        chunk = next((self.dataset / "chunks").iterdir())
-        data = bytearray(chunk.read_bytes())
+    def damage(self, dataset):
+        """Flips a bit of a chunk. Returns its path and what it was."""
+        chunk = next((dataset / "chunks").iterdir())
+        whole = chunk.read_bytes()
+        data = bytearray(whole)
         data[len(data) // 2] ^= 0x10
         chunk.chmod(0o644)  # as the snapshot: nobody may read less
         chunk.write_bytes(data)
+        return chunk, whole
+
+    def test_after_damage_no_error_keeps_the_dataset_open(self):
+        """The daemon reads a damaged chunk again once nobody has the dataset open. That must not wait for garbage collection."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        make_tree(self.folder / "ragged", False)
+        ragged = pack(self.folder / "ragged", self.folder / "ragged.diesel", "--chunk-size", "4M")
+        for dataset, options in ((self.dataset, {}), (self.dataset, {"num_workers": 2, "transform": same}), (ragged, {"bucket_by_length": 5})):
+            with self.subTest(**options), Daemon(self.folder):
+                chunk, whole = self.damage(dataset)
+                loader = diesel.DataLoader(dataset, **grouped({"batch_size": 8, **options}))
+                self.assertTrue(meets_damage(loader))
+                loader.close()
+                del loader
+                chunk.write_bytes(whole)
+                again = diesel.DataLoader(dataset, **grouped({"batch_size": 8, **options}))
+                self.assertEqual(sum(len(labels) for _, labels in again), N_CLASSES * PER_CLASS)
+                again.close()
+
+    def test_a_damaged_chunk_is_named_and_never_served(self):
+        chunk, _ = self.damage(self.dataset)
         with Daemon(self.folder):
             loader = diesel.DataLoader(self.dataset, batch_size=8)
             with self.assertRaisesRegex(DamagedData, chunk.stem):
                 for _ in loader:
                     pass
+
+
+def meets_damage(loader):
+    try:
+        for _ in loader:
+            pass
+    except DamagedData:
+        return True
+    return False
 
 
 def same(data):

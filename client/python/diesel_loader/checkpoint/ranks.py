@@ -58,8 +58,11 @@ def together(work: Callable[[], Any], what: str) -> Any:
     except Exception as error:   # noqa: BLE001
         own = error
     failed = int(largest(-1 if own is None else rank())[0])
-    if own is not None:
-        raise own
+    try:
+        if own is not None:
+            raise own
+    finally:
+        del own
     if failed >= 0:
         raise RuntimeError(f"rank {failed} could not {what}: see its own error")
     return result
@@ -79,7 +82,7 @@ def of_first(function: Callable[[], Any]) -> Any:
             said[1] = OSError(error.errno, error.strerror, error.filename) if error.errno else OSError(str(error))
     torch.distributed.broadcast_object_list(said, src=0)
     if said[1] is not None:
-        raise said[1]
+        raise said.pop()
     return said[0]
 
 
@@ -98,8 +101,11 @@ def agreed_whole(place: Folder | InBucket, names: list[str], damaged: list[str] 
             failure = error
         said: list[Any] = [None] * size()
         torch.distributed.all_gather_object(said, (damage, about and about["number"], about and about["written"], failure and (getattr(failure, "strerror", None) or str(failure) or type(failure).__name__)))
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
         for number, (*_, why) in enumerate(said):
             if why:
                 raise OSError(f"rank {number}: {why}")

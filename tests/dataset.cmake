@@ -24,7 +24,8 @@ diesel_script_test(integration dataset.tar /usr/bin/python3 ${CMAKE_SOURCE_DIR}/
 diesel_script_test(integration dataset.progress /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_progress.py)
 diesel_script_test(integration dataset.reader
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/formats/test_reader.py)
-diesel_computing_tests(fault.verbs.flips integration.dataset.imagefolder integration.dataset.reader integration.dataset.source integration.dataset.tar)
+set_property(TEST fault.verbs.flips integration.dataset.imagefolder integration.dataset.reader integration.dataset.source integration.dataset.tar
+  APPEND PROPERTY LABELS computes)
 
 # Sanitizers want to be loaded first, so the failing calls are injected into plain builds only.
 if(NOT DIESEL_SANITIZE)

@@ -16,9 +16,9 @@ target_link_libraries(jpeg_coefficients PRIVATE diesel_base PkgConfig::jpeg)
 diesel_torch_test(image.agreement ${CMAKE_SOURCE_DIR}/tests/integration/image/test_agreement.py)
 foreach(module jpeg jpeg_restarts jpeg_rows png webp whole window)
   diesel_script_test(integration image.${module} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/image/test_${module}.py)
-  diesel_computing_tests(integration.image.${module})
+  set_property(TEST integration.image.${module} APPEND PROPERTY LABELS computes)
 endforeach()
-diesel_computing_tests(integration.image.agreement)
+set_property(TEST integration.image.agreement APPEND PROPERTY LABELS computes)
 
 diesel_unit_test(image/tensor USES diesel_image_tensor)
 

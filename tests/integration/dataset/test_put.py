@@ -16,6 +16,7 @@ import threading
 import time
 import unittest
 
+from common.processes import commands
 from dieseld_support import SCRATCH, Case, main
 from engines import DIESELCTL, ENGINES
 
@@ -61,15 +62,7 @@ def is_sound_but_for_unused(version, n):
 
 def writers_of(dataset):
     """Returns processes `dieselctl put` of a dataset."""
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[1:2] == [b"put"] and os.fsencode(dataset) in words:
-            found.append(int(folder.name))
-    return found
+    return commands("put", lambda word: word == os.fsencode(dataset))
 
 
 class Put(Case):

@@ -14,6 +14,7 @@ import textwrap
 import time
 import unittest
 
+from common.processes import commands
 from dieseld_support import SCRATCH, Case, main
 from engines import DIESELCTL, ENGINES
 
@@ -58,15 +59,7 @@ def committed(process):
 
 def put_processes():
     """Returns the processes that write the dataset for programs. Each is in a session of its own."""
-    found = []
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[1:2] == [b"put"] and os.fsencode(ENGINE.dataset) in words:
-            found.append(int(folder.name))
-    return found
+    return commands("put", lambda word: word == os.fsencode(ENGINE.dataset))
 
 
 def kill(pid):

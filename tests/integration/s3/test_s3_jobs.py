@@ -21,7 +21,7 @@ from s3_support import DIESELCTL, KEY_ID, SECRET, Proxy, ctl, environment, juice
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
 from common.commands import dieselctl
-from common.processes import family, process_stat
+from common.processes import commands, family
 from common.users import MALLORY, run_as
 from common.waiting import wait_until
 from common.wire_client import Client, Refused
@@ -135,16 +135,8 @@ def local_dataset():
 
 
 def fetchers():
-    """Returns the processes that read a bucket for a job of this test: other tests have some, too."""
-    found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        try:
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[1:2] == [b"fetch"] and any(os.fsencode(SCRATCH) in word for word in words) and process_stat(pid) and process_stat(pid)[1] != "Z":
-            found.append(pid)
-    return found
+    """Returns the processes that read a bucket for a job of this test."""
+    return commands("fetch", lambda word: os.fsencode(SCRATCH) in word)
 
 
 def says_nothing_secret(daemon):

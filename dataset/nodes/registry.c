@@ -245,17 +245,17 @@ static size_t ask_renewal(struct node_round *round, const struct registry_group 
 	return redis_link_n(round->r->link) - n;
 }
 
-/* Judges the value that was stored under this node's name before this renewal. If ours had disappeared,
- * missing members stay trusted for one lease. If another process of the same name had written it, counts one
- * more renewal with a rival. */
+/* Judges the value that was stored under this node's name before this renewal. If ours had disappeared, or
+ * the server did not take our last renewal, missing members stay trusted for one lease. If another process of
+ * the same name had written the value, counts one more renewal with a rival. */
 static void judge_former(struct registry_group *g, const redisReply *reply)
 {
 	struct registry_entry former;
 	bool is_member =
 	    reply->type == REDIS_REPLY_STRING && member_parse(reply->str, reply->len, &former) == 0;
 
-	/* If our value is gone, others' may be, too; those nodes are about to renew them. */
-	if (g->is_renewed && !is_member)
+	/* The other nodes' values may be gone, too; those nodes are about to renew them. */
+	if (g->is_renewed && (!is_member || g->was_sick))
 		g->trusted_ns = clock_monotonic_ns() + REGISTRY_LEASE_MS * NS_PER_MS;
 	if (g->is_renewed && is_member && former.member.incarnation != g->self.member.incarnation)
 		g->n_rival += g->n_rival < RIVAL_ROUNDS;

@@ -9,8 +9,8 @@
  * Each member has a key with an expiry (REGISTRY_LEASE_MS), and writes the key three times in that time. A
  * member that stops renewing is removed when its key expires, by the server's clock only. Keys of a group
  * share one slot ({GROUP}): an index of node names, and one value per node. After a flush, or after the
- * server lost its memory, one renewal of each member restores all keys. While the server is down, the last
- * known members stay. Unreachable members are found by asking them.
+ * server lost its memory, one renewal of each member restores all keys. While the server is down, and for one
+ * lease after, the last known members stay. Unreachable members are found by asking them.
  *
  * A value has the node's name, address, weight and incarnation (a random number per start, which tells a node
  * that returned from one that never left), and for people: job, uid, dataset's path. Values of other nodes
@@ -54,8 +54,8 @@ void registry_group_id(const struct registry_group_key *key, struct registry_gro
 /* Called on the registry's thread, which may join and leave, and not stop. */
 struct registry_handler {
 	/* Reports all members that the server knows now, sorted by node, including this node; only when they
-	 * changed. Calls may still come for a group that was just left. After the server lost its memory, the
-	 * known members stay for one more lease, in which they register again. */
+	 * changed. Calls may still come for a group that was just left. After the server was down or lost its
+	 * memory, the known members stay for one more lease, in which they register again. */
 	void (*members)(void *user, const struct registry_group_id *group,
 			const struct registry_member *members, size_t n);
 	/* Reports that the server's state changed. problem: one line, or NULL; set also while the server is

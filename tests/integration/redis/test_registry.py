@@ -143,6 +143,25 @@ class RegistryTest(Case):
         a.server_is("up")
         a.sees("job", "a")
 
+    def test_a_member_has_a_lease_to_return_once_the_server_is_up(self):
+        """The server hangs for less than a lease. Another node's lease expires, and the node that renews first does not lose it."""
+        a, b = self.pair()
+        views = a.views("job")
+        (group,) = self.group()
+        node = f"team:cluster:{{{group}}}:node:"
+        b.process.send_signal(signal.SIGSTOP)
+        self.server.send(signal.SIGSTOP)
+        a.server_is("down")
+        self.server.send(signal.SIGCONT)
+        a.server_is("up")
+        wait_until("the lease of b has expired", lambda: self.server.cli("exists", node + "b") == b"0")
+        last = self.server.cli("zscore", f"team:cluster:{{{group}}}:nodes", "a")
+        wait_until("a renews", lambda: self.server.cli("zscore", f"team:cluster:{{{group}}}:nodes", "a") != last)
+        time.sleep(0.1)  # a reads the others' leases after its own
+        b.process.send_signal(signal.SIGCONT)
+        wait_until("b renews", lambda: self.server.cli("exists", node + "b") == b"1")
+        self.assertEqual(a.views("job"), views)
+
     def test_two_nodes_of_one_name_are_told(self):
         a, other = self.node("a", 1), self.node("a", 2)
         for node in (a, other):

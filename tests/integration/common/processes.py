@@ -27,6 +27,14 @@ def cpu_seconds(pid):
     return sum(map(int, stat_fields(pid)[12:14])) / os.sysconf("SC_CLK_TCK")
 
 
+def read_of(pid, name):
+    """Returns the bytes of a file such as "environ", or none after the end of the process."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):  # the latter is the error of a process that ends between open and read
+        return b""
+
+
 def children(pid):
     """Returns the child processes of all threads."""
     found = []

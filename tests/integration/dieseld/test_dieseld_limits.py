@@ -17,7 +17,7 @@ import urllib.request
 
 from dieseld_support import (BIN, CTL, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
                              probe_command, start_probe)
-from common.processes import cpu_seconds, family, is_alive
+from common.processes import cpu_seconds, family, is_alive, read_of
 from common.users import Other, as_user, run_as, user_probe
 from common.waiting import wait_until
 from common.wire_client import REVISION, VERSION, Client, Refused
@@ -581,9 +581,7 @@ class Cores(Case):
     def test_memory_of_samples_is_left_out(self):
         server, seen = self.serving(), 0
         for pid in family(server.process.pid):
-            with open(f"/proc/{pid}/smaps", "rb") as file:
-                areas = re.split(rb"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", file.read())
-            for area in areas:
+            for area in re.split(rb"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", read_of(pid, "smaps")):
                 line, flags = area.split(b"\n", 1)[0], re.search(rb"(?m)^VmFlags:(.*)$", area)
                 if b"/memfd:" in line:
                     self.assertIn(b" dd", flags[1], (pid, line))

@@ -18,7 +18,8 @@ import unittest
 # Imported first: adds the path of the other modules, and skips where modules are missing.
 from torch_support import ROOT, grouped
 from forked import Script
-from workers_support import WorkersCase, alive, flat, same, wait_until
+from common.processes import is_alive
+from workers_support import WorkersCase, flat, same, wait_until
 import diesel_loader.torch as diesel
 
 MODES = {"none": {}, "inline": {"num_workers": 0, "transform": same}, "workers": {"num_workers": 2, "transform": same}}
@@ -71,7 +72,7 @@ class End(Case):
                 with self.subTest(mode=mode, how=how):
                     status, out, err = self.job("ends", mode, how)
                     self.assertEqual((status, err), (3 if how in ("exits", "at once") else 0, ""))
-                    wait_until("the end", lambda: not any(map(alive, map(int, out.split()))))
+                    wait_until("the end", lambda: not any(map(is_alive, map(int, out.split()))))
         wait_until("the end of the sessions", lambda: not diesel.served.status()["sessions"])
 
     def test_a_daemon_thread_in_the_loader_reaches_the_point_where_it_stops(self):

@@ -11,7 +11,8 @@ import time
 import unittest
 
 # Imported first: adds the path of the other modules, and skips where modules are missing.
-from workers_support import WorkersCase, alive, children, first_bytes, flat, pids, same, wait_until, with_pid
+from common.processes import is_alive
+from workers_support import WorkersCase, children, first_bytes, flat, pids, same, wait_until, with_pid
 import diesel_loader.torch as diesel
 import support
 from serving import Daemon
@@ -28,7 +29,7 @@ class EndTest(WorkersCase):
                 loader.close()
             del loader
             gc.collect()
-            wait_until("the end", lambda: not any(map(alive, fork_server_and_workers)))
+            wait_until("the end", lambda: not any(map(is_alive, fork_server_and_workers)))
             self.assertEqual(children(), set())
 
     def test_batches_outlive_their_workers(self):
@@ -56,14 +57,14 @@ class EndTest(WorkersCase):
             process, started = self.job("loop")
             os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
             self.assertNotEqual(process.wait(60), 0)
-            wait_until("the end", lambda: not any(map(alive, started)))
+            wait_until("the end", lambda: not any(map(is_alive, started)))
             said = process.stderr.read()
             if how == signal.SIGINT:
                 self.assertEqual(said.count("KeyboardInterrupt"), 1, said)
         for how in ("exit", "raise"):
             process, started = self.job(how)
             process.wait(60)
-            wait_until("the end", lambda: not any(map(alive, started)))
+            wait_until("the end", lambda: not any(map(is_alive, started)))
 
     def test_a_restarted_daemon(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))

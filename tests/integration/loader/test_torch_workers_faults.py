@@ -7,7 +7,8 @@ import sys
 import unittest
 
 # Imported first: adds the path of the other modules, and skips where modules are missing.
-from workers_support import WorkersCase, alive, fails, first_bytes, flat, grouped, pids, same, wait_until, with_pid
+from common.processes import is_alive
+from workers_support import WorkersCase, fails, first_bytes, flat, grouped, pids, same, wait_until, with_pid
 import diesel_loader.torch as diesel
 from diesel_loader import DamagedData
 from serving import pack
@@ -129,7 +130,7 @@ class FaultTest(WorkersCase):
         with self.assertLogs("diesel_loader", "WARNING"):
             for pid in used:
                 os.kill(pid, signal.SIGKILL)
-            wait_until("death", lambda: not any(map(alive, used)))
+            wait_until("death", lambda: not any(map(is_alive, used)))
             self.assertTrue(pids(loader).isdisjoint(used))
 
     def test_workers_that_cannot_start_are_an_error(self):
@@ -142,7 +143,7 @@ class FaultTest(WorkersCase):
         batches = iter(loader)
         used = pids([next(batches)])
         os.kill(loader._stream._pool._process.pid, signal.SIGKILL)
-        wait_until("the end of the workers", lambda: not any(map(alive, used)))
+        wait_until("the end of the workers", lambda: not any(map(is_alive, used)))
         with self.assertRaisesRegex(RuntimeError, "starts worker processes.*SIGKILL"):
             list(batches)
 

@@ -77,15 +77,6 @@ def pids(batches):
     return {pid for data, _ in batches for pid in data[:, 0].tolist()}
 
 
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    with open(f"/proc/{pid}/stat") as f:
-        return f.read().rpartition(")")[2].split()[0] != "Z"
-
-
 def children():
     """Returns the children of this process, without multiprocessing's own."""
     result = set()

@@ -21,7 +21,7 @@ from s3_support import DIESELCTL, KEY_ID, SECRET, Proxy, ctl, environment, juice
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
 from common.commands import dieselctl
-from common.processes import commands, family
+from common.processes import commands, family, read_of
 from common.users import MALLORY, run_as
 from common.waiting import wait_until
 from common.wire_client import Client, Refused
@@ -143,10 +143,7 @@ def says_nothing_secret(daemon):
     secret = SECRET.encode()
     for pid in family(daemon.process.pid):
         for name in ("cmdline", "environ"):
-            try:
-                assert secret not in pathlib.Path(f"/proc/{pid}/{name}").read_bytes(), (pid, name)
-            except FileNotFoundError:
-                pass
+            assert secret not in read_of(pid, name), (pid, name)
     assert SECRET not in json.dumps(daemon.status()) + daemon.output()
     for folder, _, names in os.walk(SCRATCH + "/.cache"):
         for name in names:

@@ -47,6 +47,8 @@ struct probe {
 	uint64_t plan_epoch;
 	uint32_t *chunk_samples;
 	uint64_t *base, *expected;
+	uint8_t *wanted; /* a sample of the source */
+	size_t wanted_bytes;
 	uint64_t epoch, index; /* next position expected */
 	uint64_t n_batches, n_samples, n_bytes, n_bad;
 	uint64_t digest, sum;
@@ -116,14 +118,17 @@ static void prepare_reference(struct probe *p)
 static void check_bytes(struct probe *p, const struct snapshot_sample *s, const uint8_t *data)
 {
 	char path[8192];
-	_cleanup_(freep) uint8_t *wanted = malloc(s->bytes + 1);
 	_cleanup_(closep) int fd = -EBADF;
 
 	snprintf(path, sizeof(path), "%s/%.*s", p->source, (int)s->path_length, s->path);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || read(fd, wanted, s->bytes + 1) != (ssize_t)s->bytes)
+	if (s->bytes + 1 > p->wanted_bytes) {
+		p->wanted_bytes = s->bytes + 1;
+		p->wanted = realloc(p->wanted, p->wanted_bytes);
+	}
+	if (fd < 0 || !p->wanted || read(fd, p->wanted, s->bytes + 1) != (ssize_t)s->bytes)
 		die("cannot read %s", path);
-	if (memcmp(wanted, data, s->bytes) != 0)
+	if (memcmp(p->wanted, data, s->bytes) != 0)
 		die("wrong bytes of %s", path);
 }
 
@@ -381,5 +386,6 @@ int main(int argc, char **argv)
 	free(p.chunk_samples);
 	free(p.base);
 	free(p.expected);
+	free(p.wanted);
 	return 0;
 }

@@ -119,7 +119,10 @@ class KnownJobs(Recording):
         sleeps = self.root_sleeps(recording, 230)
         # A preempted thread can find that its time is over before it sleeps.
         self.assertGreaterEqual(len(sleeps), 40)
-        for e in sleeps:
+        # Kernels of some virtual machines run no hooks in an interrupt of their own agent.
+        seen = [e for e in sleeps if e.waker_context != s.WAKER_NONE]
+        self.assertGreaterEqual(len(seen), 0.9 * len(sleeps))
+        for e in seen:
             self.assertNotEqual(e.waker_context, s.WAKER_TASK, e)
             self.assertTrue(e.start_ns <= e.waking_ns <= e.end_ns, e)
 

@@ -74,7 +74,7 @@ static int follow_add(struct save_finder *finder, const struct timeline_call *ca
 	uint64_t begin_ns = call->begin_ns;
 
 	if (finder->last_end_ns && finder->last_end_ns <= begin_ns &&
-	    timeline_account(finder->thread, finder->last_end_ns, begin_ns).cpu_ns < FOLLOW_CPU_NS &&
+	    timeline_cpu_between(finder->thread, finder->last_end_ns, begin_ns) < FOLLOW_CPU_NS &&
 	    !step_within(finder, finder->last_end_ns, call->end_ns))
 		begin_ns = finder->last_end_ns;
 	else if (!alone)

@@ -113,6 +113,13 @@ struct timeline_account timeline_account(const struct timeline_thread *thread, u
 	return account;
 }
 
+uint64_t timeline_cpu_between(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns)
+{
+	struct timeline_account account = timeline_account(thread, begin_ns, end_ns);
+
+	return account.cpu_ns + account.unknown_ns;
+}
+
 size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns)
 {
 	/* Calls do not overlap, so their ends are sorted too. */

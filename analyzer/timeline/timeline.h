@@ -156,6 +156,10 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
 					 uint64_t end_ns);
 
+/* Returns the CPU time of a thread between two things that belong together if it is short; 0 if they overlap.
+ * Unknown time counts as CPU time: nobody knows whether what lies on both sides of a gap belongs together. */
+uint64_t timeline_cpu_between(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns);
+
 /* Returns the time at which the thread has used cpu_ns of CPU time after at_ns; at most limit_ns. Waits
  * for a core delay it. */
 uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,

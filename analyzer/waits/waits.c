@@ -95,7 +95,7 @@ static uint64_t first_try_ns(const struct timeline_thread *trainer, size_t i)
 
 		if (!before->state || before->state == TIMELINE_UNKNOWN || before->waker_tid ||
 		    before->syscall_nr != SYS_futex ||
-		    timeline_account(trainer, before->end_ns, begin_ns).cpu_ns > HANDOVER_CPU_NS)
+		    timeline_cpu_between(trainer, before->end_ns, begin_ns) > HANDOVER_CPU_NS)
 			break;
 		begin_ns = before->begin_ns;
 		i--;
@@ -202,16 +202,6 @@ static bool continues_handshake(const struct timeline_call *call)
 	       (call_is_close(call) && call->file_type == EVENT_FILE_REG);
 }
 
-static uint64_t cpu_between(const struct timeline_thread *thread, uint64_t begin_ns, uint64_t end_ns)
-{
-	struct timeline_account account;
-
-	if (end_ns <= begin_ns)
-		return 0;
-	account = timeline_account(thread, begin_ns, end_ns);
-	return account.cpu_ns + account.unknown_ns;
-}
-
 /* Returns true if there is a backward pass in [begin_ns, end_ns). Moves *cursor to the first one at or after
  * begin_ns. */
 static bool step_between(const struct timeline_thread *thread, size_t *cursor, uint64_t begin_ns,
@@ -231,7 +221,7 @@ static bool belongs(const struct timeline_thread *trainer, const struct data_wai
 		return false;
 	if (step_between(trainer, step_cursor, wait->begin_ns, call->end_ns))
 		return false;
-	return cpu_between(trainer, wait->end_ns, call->begin_ns) < limit_ns;
+	return timeline_cpu_between(trainer, wait->end_ns, call->begin_ns) < limit_ns;
 }
 
 /*
@@ -297,7 +287,7 @@ static bool ends_with(const struct roles *roles, const struct data_wait *wait, c
 	if (request->begin_ns <= wait->end_ns)
 		return true;
 	return !step_between(roles->trainer, step_cursor, wait->begin_ns, request->begin_ns) &&
-	       cpu_between(roles->trainer, wait->end_ns, request->begin_ns) < GAP_CPU_NS;
+	       timeline_cpu_between(roles->trainer, wait->end_ns, request->begin_ns) < GAP_CPU_NS;
 }
 
 static int add_request(const struct roles *roles, const struct request *request, struct data_waits *waits,
@@ -436,7 +426,7 @@ static size_t beats_find(const struct timeline_thread *trainer, const struct dow
 
 		if (!downloads_touches(downloads, call) || (call->flags & EVENT_FLAG_CLIPPED))
 			continue;
-		gap_ns = n ? timeline_account(trainer, beats[n - 1].end_ns, call->begin_ns).cpu_ns : 0;
+		gap_ns = n ? timeline_cpu_between(trainer, beats[n - 1].end_ns, call->begin_ns) : 0;
 		read_bytes += call_read_bytes(call);
 		if (!n || gap_ns >= SAMPLE_GAP_NS) {
 			exec_ns += gap_ns;
@@ -599,7 +589,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 		touch->first = !i || touches->items[i - 1].step != step;
 		if (!touch->first)
 			touch->gap_ns =
-			    timeline_account(trainer, touches->items[i - 1].end_ns, touch->begin_ns).cpu_ns;
+			    timeline_cpu_between(trainer, touches->items[i - 1].end_ns, touch->begin_ns);
 	}
 	return 0;
 }

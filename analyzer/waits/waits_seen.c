@@ -26,7 +26,7 @@ static bool follows(const struct timeline_thread *trainer, uint64_t end_ns, uint
 
 	if (step < trainer->n_steps && trainer->steps[step] < begin_ns)
 		return false;
-	return begin_ns <= end_ns || timeline_account(trainer, end_ns, begin_ns).cpu_ns < BETWEEN_CPU_NS;
+	return timeline_cpu_between(trainer, end_ns, begin_ns) < BETWEEN_CPU_NS;
 }
 
 /* Returns the usual length of a polling nap: the median of all naps in rows. 0: the trainer does not poll. */

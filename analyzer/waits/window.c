@@ -31,7 +31,7 @@ static size_t first_next_begin(const struct window_finder *finder, size_t i)
 	if (finder->waits->loader != LOADER_WORKERS && finder->waits->loader != LOADER_THREADS)
 		return i;
 	while (i && i < finder->waits->n && !items[i - 1].clipped &&
-	       timeline_account(finder->trainer, items[i - 1].end_ns, items[i].begin_ns).cpu_ns <
+	       timeline_cpu_between(finder->trainer, items[i - 1].end_ns, items[i].begin_ns) <
 		   FIRST_GAP_CPU_NS)
 		i--;
 	return i;

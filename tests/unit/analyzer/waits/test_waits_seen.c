@@ -174,6 +174,21 @@ TEST(a_polled_queue_is_waited_for)
 	check_fed(LOADER_THREADS, 698);
 }
 
+/* The trainer sleeps once per step. In a gap of the recording, it may have computed or not. */
+TEST(naps_on_both_sides_of_a_gap_are_not_polling)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		nap(TRAINER, 1000 * i, 1000 * i + 700);
+		if (i == 20 || i == 21)
+			script_add(&s, 1, EVENT_GAP, 1000 * i + 710, 1000 * i + 990);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
+	assert_int_equal(analysis->n_steps, 0);
+	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
+}
+
 /* A sleep in a step is no waiting for data, and no device. */
 TEST(sleeping_on_purpose)
 {

@@ -693,20 +693,31 @@ static size_t batch_end(const struct touches *touches, size_t begin)
 	return end;
 }
 
-/* Returns the number of samples in a full batch: the most that a step after the first read at once. */
-static size_t batch_size(const struct touches *touches)
+/* Finds the number of samples in a usual batch: the median of the most that each step after the first read at
+ * once. In a slow moment a sample looks like several, and an evaluation is one batch of many. */
+static int batch_size(const struct touches *touches, size_t *ret_n)
 {
-	size_t best = 0;
+	uint64_t *most = calloc(touches->n + 1, sizeof(*most));
+	size_t n_steps = 0, step = 0;
 
+	if (!most)
+		return -ENOMEM;
 	for (size_t begin = 0, end; begin < touches->n; begin = end) {
 		size_t n;
 
 		end = batch_end(touches, begin);
+		if (!touches->items[begin].step)
+			continue;
+		n_steps += touches->items[begin].step != step;
+		step = touches->items[begin].step;
 		n = n_samples(touches, begin, end);
-		if (touches->items[begin].step && n > best)
-			best = n;
+		if (n > most[n_steps - 1])
+			most[n_steps - 1] = n;
 	}
-	return best;
+	qsort(most, n_steps, sizeof(*most), compare_u64);
+	*ret_n = most[n_steps / 2];
+	free(most);
+	return 0;
 }
 
 /* Returns where the first batch starts. Before the first step, much else reads files; only the last samples,
@@ -728,7 +739,7 @@ static int data_waits_find_inline(const struct timeline_thread *trainer,
 {
 	struct downloads downloads = {0};
 	struct touches touches = {0};
-	size_t n_batch;
+	size_t n_batch = 0;
 	int r;
 
 	r = downloads_find(trainer, &downloads);
@@ -737,7 +748,8 @@ static int data_waits_find_inline(const struct timeline_thread *trainer,
 	downloads_free(&downloads);
 	if (r == 0)
 		r = gaps_measure(&touches);
-	n_batch = r == 0 ? batch_size(&touches) : 0;
+	if (r == 0)
+		r = batch_size(&touches, &n_batch);
 	for (size_t begin = 0, end; r == 0 && begin < touches.n; begin = end) {
 		size_t first = begin, n;
 

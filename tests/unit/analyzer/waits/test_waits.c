@@ -210,6 +210,26 @@ TEST(inline_among_other_reads)
 	data_waits_free(&waits);
 }
 
+/* Samples are told apart by the computing between two reads. Four per step, in one step ten: the machine was
+ * slow, and each looks like several. */
+TEST(one_slow_step_does_not_make_the_batches_of_others_small)
+{
+	script_begin(&s);
+	for (uint64_t i = 0; i < STEPS; i++) {
+		for (uint64_t k = 0; k < (i == 5 ? 10 : 4); k++)
+			script_read_file(&s, TRAINER, 1000 * i + 80 * k, 1000 * i + 80 * k + 40);
+		script_step(&s, TRAINER, 1000 * i + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * STEPS);
+	_cleanup_(scene_free) struct scene scene = scene_of(&s);
+	struct data_waits waits = waits_of(&scene);
+	assert_int_equal(waits.n, STEPS);
+	check_wait(&waits, 4, 4000, 4320);
+	check_wait(&waits, 5, 5000, 5800);
+	check_wait(&waits, 6, 6000, 6320);
+	data_waits_free(&waits);
+}
+
 /* No steps are known, so the rhythm of reads makes them. */
 TEST(inline_without_steps)
 {

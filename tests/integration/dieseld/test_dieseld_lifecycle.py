@@ -12,6 +12,10 @@ import time
 from dieseld_support import BIN, Case, Daemon, SCRATCH, dataset, finish_probe, main, probe, start_probe
 from common.wire_client import MAGIC, REVISION, VERSION
 
+# In a second of an idle daemon: a look at the node, whose reads of /proc wait for the kernel's locks on a busy machine. A process that polls
+# has hundreds.
+QUIET_WAKE_UPS = 40
+
 
 class Clients(Case):
     def test_a_killed_client_leaves_nothing(self):
@@ -45,9 +49,9 @@ class Clients(Case):
             before = wake_ups()
             time.sleep(1)
             woken = wake_ups() - before
-            if woken <= 10:
+            if woken <= QUIET_WAKE_UPS:
                 break
-        self.assertLessEqual(woken, 10)  # a polling process has hundreds
+        self.assertLessEqual(woken, QUIET_WAKE_UPS)
         p.communicate()
 
     def test_a_client_that_talks_nonsense_is_cut_off(self):

@@ -107,6 +107,26 @@ static int ends_find(const struct study *study, struct interval_list *ends)
 	return 0;
 }
 
+/* Finds when the trainer hands saves over to threads. */
+static int handovers_find(const struct study *study, struct interval_list *handed)
+{
+	for (size_t i = 0; i < study->timeline->n_threads; i++) {
+		const struct timeline_thread *thread = &study->timeline->threads[i];
+
+		if (!study->partition->saves[i])
+			continue;
+		for (size_t k = 0; k < thread->n_offs; k++) {
+			const struct timeline_off *off = &thread->offs[k];
+
+			if (checkpoint_handed(study->timeline, study->roles, off) &&
+			    interval_list_add(handed, off->waking_ns, off->waking_ns + 1) < 0)
+				return -ENOMEM;
+		}
+	}
+	interval_list_tidy(handed);
+	return 0;
+}
+
 /* Cuts the tidy spans at each end. */
 static int spans_cut(struct interval_list *spans, const struct interval_list *ends)
 {
@@ -130,8 +150,10 @@ static int spans_cut(struct interval_list *spans, const struct interval_list *en
 	return r;
 }
 
-/* Joins spans without a backward pass in between into one checkpoint, unless a checkpoint had ended there. */
-static void spans_join(struct checkpoint_finder *finder, const struct interval_list *ends)
+/* Joins spans without a backward pass in between into one checkpoint, unless a checkpoint ended or was handed
+ * over there. */
+static void spans_join(struct checkpoint_finder *finder, const struct interval_list *ends,
+		       const struct interval_list *handed)
 {
 	const struct window *window = finder->study->window;
 	struct interval_list *spans = &finder->spans;
@@ -141,7 +163,8 @@ static void spans_join(struct checkpoint_finder *finder, const struct interval_l
 		uint64_t end_ns = spans->items[n].end_ns, begin_ns = spans->items[i].begin_ns;
 
 		if (steps_until(window, end_ns) == steps_until(window, begin_ns) &&
-		    !interval_list_cover(ends, end_ns, begin_ns + 1))
+		    !interval_list_cover(ends, end_ns, begin_ns + 1) &&
+		    !interval_list_cover(handed, end_ns, begin_ns + 1))
 			spans->items[n].end_ns = spans->items[i].end_ns;
 		else
 			spans->items[++n] = spans->items[i];
@@ -359,7 +382,7 @@ static void interval_set(struct checkpoint_finder *finder)
 static int find(struct checkpoint_finder *finder, uint64_t stall_ns)
 {
 	const struct partition *partition = finder->study->partition;
-	struct interval_list ends = {0};
+	struct interval_list ends = {0}, handed = {0};
 	int r = spans_add(finder, &partition->checkpoints);
 
 	if (r == 0)
@@ -371,11 +394,14 @@ static int find(struct checkpoint_finder *finder, uint64_t stall_ns)
 	interval_list_tidy(&finder->spans);
 	r = ends_find(finder->study, &ends);
 	if (r == 0)
+		r = handovers_find(finder->study, &handed);
+	if (r == 0)
 		r = spans_cut(&finder->spans, &ends);
-	spans_join(finder, &ends);
+	spans_join(finder, &ends, &handed);
 	if (r == 0)
 		r = items_make(finder, &ends);
 	interval_list_free(&ends);
+	interval_list_free(&handed);
 	if (r == 0 && finder->report->n_items) {
 		for (size_t i = 0; i < finder->report->n_items; i++)
 			stall_fill(finder, &finder->report->items[i]);

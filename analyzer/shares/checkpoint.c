@@ -213,18 +213,33 @@ bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread
 	return thread->parent_tgid == roles->trainer->tgid && thread->tgid != roles->trainer->tgid;
 }
 
+static const struct timeline_thread *waker_of(const struct timeline *timeline, const struct timeline_off *off)
+{
+	return off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+}
+
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off)
 {
-	const struct timeline_thread *waker =
-	    off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+	const struct timeline_thread *waker = waker_of(timeline, off);
 
 	return waker && saves[waker - timeline->threads];
 }
 
+/* Returns true if a sleep is too long to be for a lock that both threads share. */
+static bool outlasts_locks(const struct timeline_off *off)
+{
+	return !timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS;
+}
+
 bool checkpoint_awaited(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off)
 {
-	return !timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
-	       checkpoint_ends(timeline, saves, off);
+	return outlasts_locks(off) && checkpoint_ends(timeline, saves, off);
+}
+
+bool checkpoint_handed(const struct timeline *timeline, const struct roles *roles,
+		       const struct timeline_off *off)
+{
+	return outlasts_locks(off) && waker_of(timeline, off) == roles->trainer;
 }
 
 /* Returns true for a thread of a saving child: a thread other than the writer may report that the save is
@@ -246,8 +261,7 @@ static bool waits_for_save(const struct timeline *timeline, const struct roles *
 			   const struct saves_found *found, const uint8_t *saves,
 			   const struct timeline_off *off)
 {
-	const struct timeline_thread *waker =
-	    off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+	const struct timeline_thread *waker = waker_of(timeline, off);
 
 	return waker && saves[waker - timeline->threads] &&
 	       (interval_list_cover(found->of_helpers, off->begin_ns, off->waking_ns) > 0 ||

@@ -57,6 +57,11 @@ bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, cons
 bool checkpoint_awaited(const struct timeline *timeline, const uint8_t *saves,
 			const struct timeline_off *off);
 
+/* Returns true if this sleep of a thread that saves was for the next save, which the trainer handed over at
+ * its end. */
+bool checkpoint_handed(const struct timeline *timeline, const struct roles *roles,
+		       const struct timeline_off *off);
+
 /* Finds the checkpoints that processes created by the trainer's process wrote; the list is tidy. The first
  * checkpoint of a process that was forked in the recording begins at the fork: a child forked to write a
  * checkpoint does nothing else. Sets saves[] for threads that write. -ENOMEM. */

@@ -143,7 +143,7 @@ class Checkpoints(unittest.TestCase):
         """A save runs in parallel to the steps. The trainer copies the state, and waits for the previous save."""
         clock, report = self.record(kind)
         found = report["checkpoints"]
-        # Two count as one if no backward pass, no wait and no sample of the copy lies between them.
+        # The trainer may hand a save over right at the end of the one before: too soon for it to sleep long in between.
         self.assertIn(len(found["items"]), range(len(clock["stall"]) - 2, len(clock["stall"]) + 1), found["items"])
         self.assertTrue(all(item["background"] for item in found["items"]))
         self.assertTrue(EVERY - 0.5 <= found["interval_steps"] <= 1.5 * EVERY, found["interval_steps"])

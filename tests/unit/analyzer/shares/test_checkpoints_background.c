@@ -261,6 +261,38 @@ TEST(copy_right_behind_a_save)
 	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
 }
 
+/* The copy is too quick for samples. The trainer ends the sleep of the thread that saves, or of one that has
+ * a child save. */
+TEST(a_save_that_is_handed_over_is_another_one)
+{
+	for (int by_child = 0; by_child < 2; by_child++) {
+		uint32_t writer = by_child ? WRITER : REQUESTER;
+
+		steps();
+		if (by_child) {
+			script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
+			script_off(&s, REQUESTER, 2250, 3200, 3200, 0x1, WRITER);
+		}
+		write_file(writer, 2300, 3201, LARGE);
+		script_off(&s, REQUESTER, 3205, 3600, 3601, 0x1, TRAINER);
+		write_file(writer, 3610, 4700, LARGE);
+		_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
+		assert_int_equal(analysis->checkpoints->n_items, 2);
+		assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
+	}
+}
+
+/* At a lock, the trainer also ends sleeps of the thread that saves. */
+TEST(a_lock_between_two_files_hands_no_save_over)
+{
+	steps();
+	write_file(REQUESTER, 3300, 3400, LARGE);
+	script_off(&s, REQUESTER, 3410, 3500, 3500, 0x1, TRAINER);
+	write_file(REQUESTER, 3510, 3600, LARGE);
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 1);
+}
+
 /* The save is written by a child that existed before. */
 TEST(copy_right_behind_a_save_of_a_child)
 {

@@ -6,20 +6,23 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "connection.h"
 #include "lib/cleanup.h"
 #include "lib/kernel_calls.h"
+#include "lib/thread.h"
 
 #define LISTER_FD       3
+#define DEATH           SIGUSR1
 #define BUFFER_BYTES    (16u << 10)
 #define PATIENCE_MS     5000
 #define TAKE_AWAY_TRIES 500
@@ -81,39 +84,57 @@ static void unmount(const char *where)
 	(void)wait(NULL);
 }
 
-/* Returns the id of the mount, without a request to its server. 0: not known. */
-static uint64_t mount_id(const char *where)
-{
-	struct statx st;
-
-	if (statx(AT_FDCWD, where, AT_STATX_DONT_SYNC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_MNT_ID,
-		  &st) < 0)
-		return 0;
-	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
-}
-
 /* Removes the mount after its process has ended. If the process was killed, the mount stays, and fusermount3
- * (auto_unmount), which tries first, misses it if it checks while the process is still ending. The id ensures
- * that no older mount underneath is removed. */
-static void take_away(const char *where, uint64_t id)
+ * (auto_unmount), which tries first, misses it if it checks while the process is still ending. */
+static void take_away(const struct connection *connection)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
 
-	for (int i = 0; i < TAKE_AWAY_TRIES && id && mount_id(where) == id; i++) {
-		_cleanup_(closep) int fd = i < FIRST_GO ? -EBADF : open_folder(where, "");
+	for (int i = 0; i < TAKE_AWAY_TRIES && connection_is_mounted(connection); i++) {
+		_cleanup_(closep) int fd = i < FIRST_GO ? -EBADF : open_folder(connection->where, "");
 
 		if (fd >= 0)
 			return;
-		if (fd == -ENOTCONN && mount_id(where) == id)
-			unmount(where);
+		if (fd == -ENOTCONN && connection_is_mounted(connection))
+			unmount(connection->where);
 		nanosleep(&pause, NULL);
 	}
+}
+
+/* Waits for the death of the mount's main thread. The process may not be able to end: its socket stays
+ * open. */
+static void *watch(void *argument)
+{
+	const struct connection *connection = argument;
+	sigset_t death;
+	int unused;
+
+	sigemptyset(&death);
+	sigaddset(&death, DEATH);
+	if (sigwait(&death, &unused) == 0)
+		connection_abort(connection);
+	return NULL;
+}
+
+/* Starts watch(). Without it, only a server that is killed in the middle of a store is left to the user. */
+static void start_watch(struct connection *connection, pid_t parent)
+{
+	sigset_t death;
+	pthread_t thread;
+
+	sigemptyset(&death);
+	sigaddset(&death, DEATH);
+	(void)pthread_sigmask(SIG_BLOCK, &death, NULL);
+	if (prctl(PR_SET_PDEATHSIG, DEATH) < 0 || thread_start(&thread, watch, connection) < 0)
+		return;
+	if (getppid() != parent)
+		(void)kill(getpid(), DEATH);
 }
 
 int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 {
 	int fds[2];
-	pid_t pid;
+	pid_t parent = getpid(), pid;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
 		return -errno;
@@ -128,10 +149,12 @@ int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
 		signal(SIGINT, SIG_IGN); /* Ctrl-C must stop only the mount */
 		prctl(PR_SET_NAME, "dieselctl-list");
-		uint64_t id = mount_id(where);
+		static struct connection connection;
 
+		connection_find(where, &connection);
+		start_watch(&connection, parent);
 		serve(where);
-		take_away(where, id);
+		take_away(&connection);
 		_exit(0);
 	}
 	close(fds[1]);

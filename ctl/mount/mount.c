@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "ahead.h"
+#include "connection.h"
 #include "client/mapped.h"
 #include "dataset/backend.h"
 #include "dataset/snapshot_retained.h"
@@ -369,6 +370,7 @@ struct mounted {
 	struct files files;
 	struct fuse_session *session;
 	char where[PATH_MAX]; /* absolute */
+	struct connection connection;
 	pthread_t main, keeper;
 	pthread_mutex_t lock;
 	pthread_cond_t ends;
@@ -585,6 +587,7 @@ static void start_ahead(struct mounted *m)
 {
 	int lister_fd = -EBADF;
 
+	connection_find(m->where, &m->connection);
 	(void)lister_fork(m->where, &lister_fd, &m->lister);
 	if (ahead_new(&m->files.tree, m->files.views, lister_fd, files_store, m->session, &m->files.ahead) <
 	    0)
@@ -608,6 +611,8 @@ static int serve(struct mounted *m, struct error *err)
 	start_ahead(m);
 	start_keeper(m);
 	r = m->has_keeper ? fuse_session_loop_mt(m->session, config) : -EAGAIN;
+	/* Nobody answers now: a store that waits for a reader's page would never end. */
+	connection_abort(&m->connection);
 	ahead_free(m->files.ahead);
 	views_stop(m->files.views);
 	end_keeper(m);

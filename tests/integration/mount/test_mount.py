@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest
 
 from dieseld_support import CTL, Daemon, chunk_files, main, pack
 from common.waiting import wait_until
@@ -220,6 +221,55 @@ class Command(Mount):
         self.assertIn("cannot run no-such-command", done.stderr)
 
 
+SYS_FUTEX = 202  # on x86-64
+
+
+def threads_of(pid):
+    """All threads of a process but the main one."""
+    return [int(thread) for thread in os.listdir(f"/proc/{pid}/task") if int(thread) != pid]
+
+
+def in_call(pid, thread, number):
+    with open(f"/proc/{pid}/task/{thread}/syscall", encoding="ascii") as f:
+        return f.read().split()[0] == str(number)
+
+
+def state(pid, thread):
+    with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as f:
+        return f.read().rpartition(")")[2].split()[0]
+
+
+class Stopped:
+    """Threads of another process that do not run, as a debugger stops them."""
+
+    PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+    WALL = 0x40000000
+
+    def __init__(self, pid, threads):
+        self.pid, self.threads = pid, threads
+        self.trace = ctypes.CDLL(None, use_errno=True).ptrace
+        self.trace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+
+    def __enter__(self):
+        for thread in self.threads:
+            for request in (self.PTRACE_SEIZE, self.PTRACE_INTERRUPT):
+                if self.trace(request, thread, None, None):
+                    raise OSError(ctypes.get_errno(), "ptrace")
+            os.waitpid(thread, self.WALL)
+        return self
+
+    def go_on(self):
+        for thread in self.threads:
+            self.trace(self.PTRACE_DETACH, thread, None, None)
+        self.threads = []
+
+    def __exit__(self, *_):
+        """Also takes note of those that were killed meanwhile, for which the process waits."""
+        for thread in self.threads:
+            if self.trace(self.PTRACE_DETACH, thread, None, None):
+                os.waitpid(thread, self.WALL)
+
+
 class Ends(Mount):
     def server(self, where):
         found = subprocess.run(["pgrep", "-f", f"dieselctl mount .*{where}$"], capture_output=True, text=True, check=True)
@@ -250,6 +300,34 @@ class Ends(Mount):
                 reader.wait(timeout=60)
             self.wait_unmounted(where)
         self.assertEqual(len(digests(self.mount())), 602)
+
+    @unittest.skipIf(os.geteuid(), "stopping threads of another process needs root")
+    def test_readers_end_if_the_mount_is_killed_in_a_store(self):
+        """A thread that stores a file ahead cannot be killed while a reader has locked its page, and the reader waits for an answer."""
+        where = self.mount()
+        pid = self.server(where)
+        names = sorted(digests(self.source))
+        # After two small files in a row were read, the small ones from the sixth on are stored.
+        small = [0 < os.stat(f"{where}/{name}").st_size <= 5000 for name in names]
+        first = next(i for i in range(len(names)) if small[i : i + 2] + small[i + 6 : i + 8] == 4 * [True])
+        digests(f"{where}/class1")  # maps all chunks
+        time.sleep(0.3)
+        ahead = [thread for thread in threads_of(pid) if in_call(pid, thread, SYS_FUTEX)]
+        with Stopped(pid, ahead) as stopped_ahead:
+            for name in names[first : first + 2]:
+                with open(f"{where}/{name}", "rb") as f:
+                    f.read()
+            files = [open(f"{where}/{name}", "rb") for name in names[first + 6 : first + 8]]
+            with Stopped(pid, [thread for thread in threads_of(pid) if thread not in ahead]):
+                readers = [subprocess.Popen(["cat"], stdin=f, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for f in files]
+                wait_until("readers that wait", lambda: any(state(reader.pid, reader.pid) == "D" for reader in readers))
+                stopped_ahead.go_on()
+                wait_until("a store that waits", lambda: any(state(pid, thread) == "D" for thread in ahead))
+                os.kill(pid, signal.SIGKILL)
+        for f, reader in zip(files, readers):
+            reader.wait(timeout=60)
+            f.close()
+        self.wait_unmounted(where)
 
     def test_a_killed_mount_goes_away_without_fusermount3(self):
         where = self.mount()

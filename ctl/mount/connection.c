@@ -21,21 +21,21 @@ static uint64_t look(const char *where, uint32_t *ret_minor)
 	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
 }
 
-void connection_find(const char *where, struct connection *ret)
+void connection_find(const char *where, struct mount_connection *ret)
 {
-	*ret = (struct connection){0};
+	*ret = (struct mount_connection){0};
 	snprintf(ret->where, sizeof(ret->where), "%s", where);
 	ret->id = look(where, &ret->minor);
 }
 
-bool connection_is_mounted(const struct connection *connection)
+bool connection_is_mounted(const struct mount_connection *connection)
 {
 	uint32_t unused;
 
 	return connection->id && look(connection->where, &unused) == connection->id;
 }
 
-void connection_abort(const struct connection *connection)
+void connection_abort(const struct mount_connection *connection)
 {
 	_cleanup_(closep) int fd = -EBADF;
 	char path[64];

@@ -13,15 +13,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct connection {
+struct mount_connection {
 	char where[PATH_MAX];
 	uint64_t id;    /* of the mount; 0: not known */
 	uint32_t minor; /* the kernel's number of the connection */
 };
 
 /* where: an absolute path. */
-void connection_find(const char *where, struct connection *ret);
+void connection_find(const char *where, struct mount_connection *ret);
 /* Returns true if the mount is still there. The id ensures that it is no other mount at this path. */
-bool connection_is_mounted(const struct connection *connection);
+bool connection_is_mounted(const struct mount_connection *connection);
 /* Lets all requests fail, now and from now on. Does nothing if the mount is no longer there. */
-void connection_abort(const struct connection *connection);
+void connection_abort(const struct mount_connection *connection);

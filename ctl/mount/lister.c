@@ -86,7 +86,7 @@ static void unmount(const char *where)
 
 /* Removes the mount after its process has ended. If the process was killed, the mount stays, and fusermount3
  * (auto_unmount), which tries first, misses it if it checks while the process is still ending. */
-static void take_away(const struct connection *connection)
+static void take_away(const struct mount_connection *connection)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
 
@@ -105,7 +105,7 @@ static void take_away(const struct connection *connection)
  * open. */
 static void *watch(void *argument)
 {
-	const struct connection *connection = argument;
+	const struct mount_connection *connection = argument;
 	sigset_t death;
 	int unused;
 
@@ -117,7 +117,7 @@ static void *watch(void *argument)
 }
 
 /* Starts watch(). Without it, only a server that is killed in the middle of a store is left to the user. */
-static void start_watch(struct connection *connection, pid_t parent)
+static void start_watch(struct mount_connection *connection, pid_t parent)
 {
 	sigset_t death;
 	pthread_t thread;
@@ -149,7 +149,7 @@ int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
 		signal(SIGINT, SIG_IGN); /* Ctrl-C must stop only the mount */
 		prctl(PR_SET_NAME, "dieselctl-list");
-		static struct connection connection;
+		static struct mount_connection connection;
 
 		connection_find(where, &connection);
 		start_watch(&connection, parent);

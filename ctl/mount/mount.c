@@ -370,7 +370,7 @@ struct mounted {
 	struct files files;
 	struct fuse_session *session;
 	char where[PATH_MAX]; /* absolute */
-	struct connection connection;
+	struct mount_connection connection;
 	pthread_t main, keeper;
 	pthread_mutex_t lock;
 	pthread_cond_t ends;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/cleanup.h"
 #include "lister.h"
@@ -18,6 +19,7 @@
 #define N_RECENT     32
 #define N_WAITING    8
 #define LIST_MIN     64 /* names */
+#define END_S        1
 
 /* A program that reads files in tree order; places are positions in that order. The kernel does not ask for
  * prefetched files. So the prefetch leaves out one file in the middle: a request for it shows that the
@@ -49,6 +51,7 @@ struct mount_ahead {
 	struct range waiting[N_WAITING]; /* a ring */
 	uint32_t first, n;
 	atomic_bool ends;
+	bool ended; /* the thread has ended */
 };
 
 /* ---- giving -------------------------------------------------------------------------------------------- */
@@ -242,15 +245,28 @@ int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead
 	return 0;
 }
 
-void ahead_free(struct mount_ahead *a)
+bool ahead_end(struct mount_ahead *a)
 {
+	struct timespec until;
+
 	if (!a)
-		return;
+		return true;
 	pthread_mutex_lock(&a->lock);
 	atomic_store(&a->ends, true);
 	pthread_cond_signal(&a->more);
 	pthread_mutex_unlock(&a->lock);
-	pthread_join(a->thread, NULL);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += END_S;
+	a->ended = pthread_timedjoin_np(a->thread, NULL, &until) == 0;
+	return a->ended;
+}
+
+void ahead_free(struct mount_ahead *a)
+{
+	if (!a)
+		return;
+	if (!a->ended)
+		pthread_join(a->thread, NULL);
 	closep(&a->lister_fd);
 	pthread_cond_destroy(&a->more);
 	pthread_mutex_destroy(&a->lock);

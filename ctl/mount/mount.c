@@ -612,7 +612,8 @@ static int serve(struct mounted *m, struct error *err)
 	start_keeper(m);
 	r = m->has_keeper ? fuse_session_loop_mt(m->session, config) : -EAGAIN;
 	/* Nobody answers now: a store that waits for a reader's page would never end. */
-	connection_abort(&m->connection);
+	if (!ahead_end(m->files.ahead))
+		connection_abort(&m->connection);
 	ahead_free(m->files.ahead);
 	views_stop(m->files.views);
 	end_keeper(m);

@@ -213,14 +213,9 @@ bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread
 	return thread->parent_tgid == roles->trainer->tgid && thread->tgid != roles->trainer->tgid;
 }
 
-static const struct timeline_thread *waker_of(const struct timeline *timeline, const struct timeline_off *off)
-{
-	return off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
-}
-
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off)
 {
-	const struct timeline_thread *waker = waker_of(timeline, off);
+	const struct timeline_thread *waker = timeline_waker(timeline, off);
 
 	return waker && saves[waker - timeline->threads];
 }
@@ -239,7 +234,7 @@ bool checkpoint_awaited(const struct timeline *timeline, const uint8_t *saves, c
 bool checkpoint_handed(const struct timeline *timeline, const struct roles *roles,
 		       const struct timeline_off *off)
 {
-	return outlasts_locks(off) && waker_of(timeline, off) == roles->trainer;
+	return outlasts_locks(off) && timeline_waker(timeline, off) == roles->trainer;
 }
 
 /* Returns true for a thread of a saving child: a thread other than the writer may report that the save is
@@ -261,7 +256,7 @@ static bool waits_for_save(const struct timeline *timeline, const struct roles *
 			   const struct saves_found *found, const uint8_t *saves,
 			   const struct timeline_off *off)
 {
-	const struct timeline_thread *waker = waker_of(timeline, off);
+	const struct timeline_thread *waker = timeline_waker(timeline, off);
 
 	return waker && saves[waker - timeline->threads] &&
 	       (interval_list_cover(found->of_helpers, off->begin_ns, off->waking_ns) > 0 ||

@@ -30,8 +30,7 @@ static bool is_collective(const struct timeline *timeline, const struct roles *r
 	const struct timeline_thread *thread = roles->trainer;
 
 	for (int i = 0; i < HOPS_MAX && off; i++) {
-		const struct timeline_thread *waker =
-		    off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+		const struct timeline_thread *waker = timeline_waker(timeline, off);
 
 		if (!waker || !timeline_same_process(waker, thread))
 			return in_socket_call(thread, off);

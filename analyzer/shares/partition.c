@@ -170,9 +170,7 @@ static bool is_ended_by_saver(struct moment *m)
 static bool is_woken_by_stranger(struct moment *m)
 {
 	const struct partition *p = m->partition;
-	const struct timeline_off *off = piece_of(m)->off;
-	const struct timeline_thread *waker =
-	    off && off->waker_tid ? timeline_find(p->timeline, off->waker_tid, off->waking_ns) : NULL;
+	const struct timeline_thread *waker = timeline_waker(p->timeline, piece_of(m)->off);
 
 	return !waker || waker == p->roles->trainer || !timeline_same_process(waker, p->roles->trainer);
 }

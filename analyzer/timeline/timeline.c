@@ -89,6 +89,11 @@ static uint64_t exec_of(const struct timeline_thread *thread, struct timeline_pi
 	return (uint64_t)((double)piece_ns * ((double)ran_ns / (double)wall_ns));
 }
 
+const struct timeline_thread *timeline_waker(const struct timeline *timeline, const struct timeline_off *off)
+{
+	return off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
+}
+
 struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
 					 uint64_t end_ns)
 {

@@ -149,6 +149,9 @@ static inline bool timeline_same_process(const struct timeline_thread *a, const 
 /* Returns the thread that had this tid at that time; NULL: none. */
 const struct timeline_thread *timeline_find(const struct timeline *timeline, uint32_t tid, uint64_t at_ns);
 
+/* Returns the thread that ended this sleep; NULL: none of the job, or off is NULL. */
+const struct timeline_thread *timeline_waker(const struct timeline *timeline, const struct timeline_off *off);
+
 /* Returns the thread's state from at_ns on as one piece, cut at limit_ns. at_ns < limit_ns. */
 struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, uint64_t at_ns,
 					uint64_t limit_ns);

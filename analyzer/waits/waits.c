@@ -76,11 +76,8 @@ uint64_t data_waits_handover_end(const struct roles *roles, uint64_t at_ns, uint
 static bool ends_waits(const struct timeline *timeline, const struct roles *roles,
 		       const struct timeline_off *off)
 {
-	const struct timeline_thread *waker;
+	const struct timeline_thread *waker = timeline_waker(timeline, off);
 
-	if (!off->waker_tid)
-		return false;
-	waker = timeline_find(timeline, off->waker_tid, off->waking_ns);
 	return waker && (waker == roles->reader || role_of(timeline, roles, waker) == ROLE_LOADER) &&
 	       !gil_waits(&roles->gil, roles->trainer, off);
 }

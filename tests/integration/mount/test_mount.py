@@ -16,6 +16,7 @@ import time
 import unittest
 
 from dieseld_support import CTL, Daemon, chunk_files, main, pack
+from common.processes import process_stat
 from common.waiting import wait_until
 from mount_support import FUSE, Mount, digests, is_mounted
 
@@ -234,9 +235,8 @@ def in_call(pid, thread, number):
         return f.read().split()[0] == str(number)
 
 
-def state(pid, thread):
-    with open(f"/proc/{pid}/task/{thread}/stat", encoding="ascii") as f:
-        return f.read().rpartition(")")[2].split()[0]
+def is_in_disk_sleep(thread):
+    return process_stat(thread)[1] == "D"
 
 
 class Stopped:
@@ -245,8 +245,8 @@ class Stopped:
     PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
     WALL = 0x40000000
 
-    def __init__(self, pid, threads):
-        self.pid, self.threads = pid, threads
+    def __init__(self, threads):
+        self.threads = threads
         self.trace = ctypes.CDLL(None, use_errno=True).ptrace
         self.trace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 
@@ -311,18 +311,22 @@ class Ends(Mount):
         small = [0 < os.stat(f"{where}/{name}").st_size <= 5000 for name in names]
         first = next(i for i in range(len(names)) if small[i : i + 2] + small[i + 6 : i + 8] == 4 * [True])
         digests(f"{where}/class1")  # maps all chunks
-        time.sleep(0.3)
-        ahead = [thread for thread in threads_of(pid) if in_call(pid, thread, SYS_FUTEX)]
-        with Stopped(pid, ahead) as stopped_ahead:
+
+        def at_rest():  # the prefetch and the keeper of views
+            found = [thread for thread in threads_of(pid) if in_call(pid, thread, SYS_FUTEX)]
+            return found if len(found) == 2 else None
+
+        ahead = wait_until("a prefetch at rest", at_rest)
+        with Stopped(ahead) as stopped_ahead:
             for name in names[first : first + 2]:
                 with open(f"{where}/{name}", "rb") as f:
                     f.read()
             files = [open(f"{where}/{name}", "rb") for name in names[first + 6 : first + 8]]
-            with Stopped(pid, [thread for thread in threads_of(pid) if thread not in ahead]):
+            with Stopped([thread for thread in threads_of(pid) if thread not in ahead]):
                 readers = [subprocess.Popen(["cat"], stdin=f, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for f in files]
-                wait_until("readers that wait", lambda: any(state(reader.pid, reader.pid) == "D" for reader in readers))
+                wait_until("readers that wait", lambda: any(is_in_disk_sleep(reader.pid) for reader in readers))
                 stopped_ahead.go_on()
-                wait_until("a store that waits", lambda: any(state(pid, thread) == "D" for thread in ahead))
+                wait_until("a store that waits", lambda: any(is_in_disk_sleep(thread) for thread in ahead))
                 os.kill(pid, signal.SIGKILL)
         for f, reader in zip(files, readers):
             reader.wait(timeout=60)
